@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Sequence
 
 from perception.cli.commands import COMMANDS
+from perception.cli.console import log_to_console
+from perception.cli.extras import check_extras
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
 from sparse_core.common.commands import declare, run_command, sleep_while_waiting
@@ -18,20 +20,31 @@ _SHOW_WARNINGS = ("detect", "live")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input.
+    """Run one command.
 
-    A command that a signal stopped returns 130 (SIGINT) or 143 (SIGTERM).
+    Returns:
+        The exit status: 0 success, 1 findings or skipped scans, 2 bad usage or input, 130 after SIGINT, 143
+        after SIGTERM.
     """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        check_extras(words)
+    except ImportError as error:
+        print(f"perceive {words[0]}: {error}", file=sys.stderr)
+        return 2
     sleep_while_waiting()
     parser = argparse.ArgumentParser(
-        prog="perceive", description="Sparse 3-D object detection in LiDAR point clouds."
+        prog="perceive",
+        description="Detect and track objects in LiDAR point clouds, on your scans or as they arrive.",
+        epilog="Start with: perceive demo. Help for a command: perceive COMMAND --help.",
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # For the commands that run others, and for `completion`.
-    parser.set_defaults(main=main, parser=parser)
-    declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
-    options = parser.parse_args(arguments)
+    parser.set_defaults(main=main, parser=parser, verbosity=0)
+    declare(commands, COMMANDS, words)
+    options = parser.parse_args(words)
+    log_to_console(options.verbosity)
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if options.command in _SHOW_WARNINGS else "default", ScanWarning)

@@ -1,4 +1,4 @@
-"""``perceive bench``: how long a frame takes here, against the dense twin."""
+"""``perceive bench``: time a frame against the dense baseline and spconv."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option, progress_bar
+from perception.cli.console import (
+    LOG,
+    OUTPUT,
+    add_command,
+    add_device_option,
+    add_weights_option,
+    progress_bar,
+)
 from sparse_core.common.table import Column, Table, cell
 
 if TYPE_CHECKING:
@@ -26,15 +33,19 @@ def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "bench", run)
     parser.add_argument(
-        "paths", nargs="*", type=Path, help="point clouds, or folders of them (none: simulated scans)"
+        "paths", nargs="*", type=Path, help="scan files or folders of them (default: simulated scans)"
     )
-    parser.add_argument("--frames", type=_count, default=16, help="scans, evenly spread (default: 16)")
-    parser.add_argument("--rounds", type=_count, help="calls of each side on each scan (40 on a GPU, else 3)")
-    parser.add_argument("--batch", type=_count, default=8, help="scans of a call for throughput (default: 8)")
-    parser.add_argument("--threads", type=_count, help="of PyTorch on a CPU (default: its own choice)")
-    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    parser.add_argument("--frames", type=_count, default=16, help="number of scans to time (default: 16)")
     parser.add_argument(
-        "--dense-weights", default="pointpillars-kitti-dense", help="of the dense twin, likewise"
+        "--rounds", type=_count, help="calls per detector and scan (default: 40 on a GPU, 3 on a CPU)"
+    )
+    parser.add_argument("--batch", type=_count, default=8, help="batch size for throughput (default: 8)")
+    parser.add_argument("--threads", type=_count, help="PyTorch threads on a CPU (default: PyTorch's choice)")
+    add_weights_option(parser)
+    parser.add_argument(
+        "--dense-weights",
+        default="pointpillars-kitti-dense",
+        help="weights of the dense baseline (default: pointpillars-kitti-dense)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON record instead of tables")
     add_device_option(parser)
@@ -70,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         )
     typical = sorted(clouds, key=len)[len(clouds) // 2].numpy()
     detector = Detector.from_pretrained(options.weights, device)
-    # A graph's room grows until the scan fits.
+    # The first call grows the buffers of the CUDA graph until the scan fits.
     detector(typical)
     stages = detector.profile(typical, repeats=_STAGE_REPEATS)
     facts = {"machine": _machine(device), "scans": kind, "frames": len(clouds), "rounds": rounds}
@@ -81,12 +92,12 @@ def run(options: argparse.Namespace) -> int:
     OUTPUT.print(_table(found))
     OUTPUT.print(_stage_table(stages))
     for name, reason in found.left_out.items():
-        REMARKS.print(f"{name} left out: {reason}", style="yellow", highlight=False, markup=False)
+        LOG.warning("%s left out: %s", name, reason)
     return 0
 
 
 def _clouds(options: argparse.Namespace, bar: Any) -> tuple[str, list[Tensor]]:
-    """What the scans are, and the scans."""
+    """Return the kind of the scans, and the scans."""
     if options.paths:
         from perception.io import find_point_clouds, load_point_cloud
 

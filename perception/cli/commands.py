@@ -1,60 +1,61 @@
-"""What ``perceive --help`` says of each command, and which module is imported when it is called."""
+"""The commands of ``perceive``: their help, and the modules that declare them."""
 
 from __future__ import annotations
 
 from sparse_core.common.commands import Command
 
-#: By name.
 COMMANDS = {
-    "demo": Command(
-        "perception.cli.demo", "The first minute: detect and track on a simulated street of the package."
-    ),
+    "demo": Command("perception.cli.demo", "Quick start: detect and track objects in a simulated street."),
     "init": Command(
-        "perception.cli.init", "Look at a folder of scans and labels and write what it is (dataset.yaml)."
+        "perception.cli.init", "Inspect a folder of scans and labels, and describe it in dataset.yaml."
     ),
-    "detect": Command("perception.cli.detect.command", "Find objects in point clouds and draw them."),
+    "detect": Command("perception.cli.detect.command", "Detect objects in point clouds and draw them."),
     "track": Command(
         "perception.cli.track.command",
-        "Follow objects through scans, or through the boxes of another detector.",
+        "Track objects through scans, or through the boxes of another detector.",
     ),
     "live": Command(
         "perception.cli.live.command",
-        "Detect and track as scans come: a folder that grows, packets, a topic, a recording's own pace.",
+        "Detect and track while scans arrive from a sensor, a ROS 2 topic, a growing folder or a replayed"
+        " recording.",
     ),
     "eval": Command(
         "perception.cli.evaluate.command",
-        "Average precision of a detector on a data set, or of results, by the protocol of the data:"
-        " KITTI, nuScenes, or boxes.",
+        "Measure the average precision of a detector or of result files, by the protocol of KITTI, of"
+        " nuScenes, or of any labelled boxes.",
     ),
     "train": Command(
         "perception.cli.train.command",
-        "Train a detector; run the same command again to resume a run that stopped. With several GPUs:"
-        " torchrun --nproc-per-node N -m perception.cli train ...",
+        "Train a detector. Rerun the same command to resume. On several GPUs: torchrun --nproc-per-node N -m"
+        " perception.cli train ...",
     ),
     "pseudo-label": Command(
         "perception.cli.pseudo_label",
-        "Label the scans of a drive with what a detector is sure of and sees again, to train on.",
+        "Label the scans of a drive with confident detections that neighbouring scans confirm.",
     ),
     "simulate": Command(
-        "perception.cli.simulate", "Simulate LiDAR frames with exact labels; finished frames are kept."
+        "perception.cli.simulate", "Simulate LiDAR frames with exact labels. Rerun the command to resume."
     ),
     "convert": Command(
-        "perception.cli.convert", "Write a data set of any kind in another layout; finished frames are kept."
+        "perception.cli.convert",
+        "Convert a data set to another layout. Rerun the command to resume.",
     ),
     "convert-weights": Command(
         "perception.cli.convert_weights",
-        "Make weights of a PointPillars checkpoint of OpenPCDet, mmdetection3d or zhulf0804.",
+        "Convert a PointPillars or CenterPoint checkpoint of OpenPCDet, mmdetection3d or zhulf0804.",
     ),
     "export": Command(
-        "perception.cli.export", "Write a detector, from points to boxes, as a file that runs elsewhere."
+        "perception.cli.export",
+        "Export a detector, from points to boxes, to ONNX, torch.export or AOTInductor.",
     ),
-    "push": Command("perception.cli.push", "Upload weights with a model card to the Hugging Face hub."),
+    "push": Command("perception.cli.push", "Upload weights and a model card to the Hugging Face Hub."),
     "doctor": Command(
-        "perception.cli.doctor", "Say in words what is wrong with a data set; exit status 1 if something is."
+        "perception.cli.doctor",
+        "Check a data set and explain how to fix it. The exit status is 1 if there are errors.",
     ),
     "bench": Command(
         "perception.cli.bench",
-        "How long a frame takes on this machine: sparse against the dense twin and spconv, in turn.",
+        "Time a frame on this machine: sparse detector, dense baseline and spconv, interleaved.",
     ),
     "completion": Command(
         "sparse_core.common.completion", "Print a script that completes commands and options in a shell."

@@ -1,4 +1,4 @@
-"""``perceive convert``: a data set of any kind in another layout."""
+"""``perceive convert``: convert a data set to another layout."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import OUTPUT, REMARKS, add_command, progress_bar
+from perception.cli.console import LOG, OUTPUT, add_command, progress_bar
 from perception.data.convert import TARGETS, convert
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "convert", run)
-    parser.add_argument("source", type=Path, help="folder of a data set")
-    parser.add_argument("target", type=Path, help="folder to write")
+    parser.add_argument("source", type=Path, help="data set to convert")
+    parser.add_argument("target", type=Path, help="output folder")
     parser.add_argument(
         "--to",
         required=True,
         choices=TARGETS,
-        help="own folder with labels as JSON or CSV, OpenPCDet's custom layout, or KITTI's",
+        help="layout: scans with labels in JSON or CSV, OpenPCDet's custom data set, or KITTI",
     )
-    parser.add_argument("--skip-damaged", action="store_true", help="leave out frames that cannot be read")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument("--skip-damaged", action="store_true", help="skip unreadable frames")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert; the status is 1 if frames were left out."""
+    """Convert; the exit status is 1 if frames were skipped."""
     with progress_bar() as bar:
         task = bar.add_task("converting", total=None)
         outcome = convert(
@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(asdict(outcome)))
         return 1 if outcome.damaged else 0
     for message in outcome.damaged.values():
-        REMARKS.print(f"skipped: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+        LOG.error("skipped: %s", message)
     for note in outcome.notes:
-        OUTPUT.print(note, style="yellow", markup=False, soft_wrap=True)
-    before = f", {outcome.kept} more were there before" if outcome.kept else ""
-    OUTPUT.print(f"{outcome.written} frames in {options.target}{before}", soft_wrap=True)
+        LOG.warning(note)
+    before = f", {outcome.kept} from an earlier run" if outcome.kept else ""
+    OUTPUT.print(f"{outcome.written} frames written to {options.target}{before}", soft_wrap=True)
     return 1 if outcome.damaged else 0

@@ -1,4 +1,4 @@
-"""``perceive convert-weights``: checkpoints of other programs as weights."""
+"""``perceive convert-weights``: convert checkpoints of other programs."""
 
 from __future__ import annotations
 
@@ -20,27 +20,25 @@ def add_parser(commands: Any) -> None:
         "convert-weights",
         run,
     )
-    parser.add_argument("checkpoint", type=Path, help="file of torch.save; nothing in it is executed")
-    parser.add_argument("out", type=Path, help=".safetensors file to write")
+    parser.add_argument("checkpoint", type=Path, help="file of torch.save; its code is never executed")
+    parser.add_argument("out", type=Path, help="output .safetensors file")
     parser.add_argument(
         "--config",
         type=Path,
-        help="OpenPCDet's YAML file of the model, which CenterPoint needs; for the others a configuration of"
-        " kind 'anchors' (default: what they use for KITTI)",
+        help="OpenPCDet's YAML file of the model, required for CenterPoint; for others a configuration of"
+        " kind 'anchors' (default: theirs for KITTI)",
     )
-    parser.add_argument(
-        "--half", action="store_true", help="half precision: half as large, and boxes that differ by rounding"
-    )
+    parser.add_argument("--half", action="store_true", help="store float16 instead of float32 weights")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert; the status is 0."""
+    """Convert and print what was left out."""
     network, program, left_out = convert_weights(options.checkpoint, options.config)
     save_weights(network, options.out, dtype=torch.float16 if options.half else torch.float32)
     classes = ", ".join(network.config.head.classes)
     model = "CenterPoint" if network.config.backbone.kind == "centres" else "PointPillars"
     for line in (
-        f"{options.out}: {model} of {program} for {classes}",
+        f"{options.out}: {model} from {program} for {classes}",
         *(f"left out: {what}" for what in left_out),
     ):
         OUTPUT.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``perceive demo``: the first minute, on a simulated street that comes with the package."""
+"""``perceive demo``: quick start on the simulated street that comes with the package."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from perception.data.own import OwnWriter
 from perception.data.sample import LEAST_POINTS, SampleFrame, sample_frames
 from perception.types import Detections
 
-#: What the shipped weights know.
+#: Classes of the shipped weights.
 CLASSES = ("Car", "Pedestrian", "Cyclist")
-#: A box within this distance of a true one of its class has found it.
+#: An object is found if a box of its class lies this close.
 FOUND_M = 1.0
 
 
@@ -31,21 +31,22 @@ def add_parser(commands: Any) -> None:
         "--out",
         type=Path,
         default=Path("sparsight-demo"),
-        help="folder for scans and pictures (default: sparsight-demo)",
+        help="output folder (default: sparsight-demo)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the scans as a data set, detect in the last, track through all, and say what to look at."""
+    """Write the scans as a data set, detect in the last one, track through all, and list the results."""
     frames = sample_frames()
     street = options.out / "street"
     _write(street, frames)
     last = frames[-1].frame_id
     scan, found, tracks = street / "scans" / f"{last}.bin", options.out / "detections", options.out / "tracks"
-    say(f"{len(frames)} scans of a simulated street, with poses and true boxes, are in {street}\n")
+    say(f"{len(frames)} scans of a simulated street, with poses and labels, are in {street}\n")
+    quiet = ["-q"] if options.verbosity < 0 else []
     for command in (
-        ["detect", f"{scan}", "--out", f"{found}", "--overwrite"],
-        ["track", f"{street / 'scans'}", "--out", f"{tracks}", "--overwrite"],
+        ["detect", f"{scan}", "--out", f"{found}", "--overwrite", *quiet],
+        ["track", f"{street / 'scans'}", "--out", f"{tracks}", "--overwrite", *quiet],
     ):
         say(f"$ perceive {shlex.join(command)}")
         status: int = options.main(command)
@@ -53,18 +54,18 @@ def run(options: argparse.Namespace) -> int:
         if status:
             return status
     say(_judged(frames, tracks / "detections.jsonl"))
-    say("Look at")
+    say("Open")
     for path, what in (
         (
             found / PAGE,
-            "the scan in 3D, to turn around; dashed boxes are the true ones",
+            "interactive 3D view of the scan; dashed boxes are labels",
         ),
-        (found / f"{last}.png", "the same from above"),
-        (tracks / PAGE, "all scans in 3D, to play, with what was followed"),
-        (tracks / f"{last}.png", "things that were followed, with the way they came"),
+        (found / f"{last}.png", "the scan from above"),
+        (tracks / PAGE, "3D player of all scans with tracks"),
+        (tracks / f"{last}.png", "tracks and their trajectories from above"),
     ):
         say(f"  {path}  {what}")
-    say("Then")
+    say("Next")
     memory, records = options.out / "memory", tracks / "detections.jsonl"
     for command in (
         ["perceive", "detect", "YOUR_SCAN.bin", "--out", "OUT"],
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    """A line as it is."""
+    """Print a line unmodified."""
     OUTPUT.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -93,7 +94,7 @@ def _write(folder: Path, frames: list[SampleFrame]) -> None:
 
 
 def _judged(frames: Sequence[Frame], records: Path) -> str:
-    """How many of the true boxes of all scans have one of their class nearby."""
+    """Count the labelled objects that have a detection of their class nearby."""
     known = count = 0
     for frame, line in zip(frames, records.read_text().splitlines(), strict=True):
         found = Detections.from_dict(json.loads(line))
@@ -103,6 +104,6 @@ def _judged(frames: Sequence[Frame], records: Path) -> str:
                 away = np.linalg.norm(same[:, :2] - frame.boxes[row, :2], axis=1)
                 known, count = known + 1, count + bool((away <= FOUND_M).any())
     return (
-        f"{count} of the {known} times that a car, pedestrian or cyclist was hit by {LEAST_POINTS} points or"
-        f" more it was found within {FOUND_M:g} m"
+        f"Found {count} of {known} labelled cars, pedestrians and cyclists (at least {LEAST_POINTS} points)"
+        f" within {FOUND_M:g} m."
     )

@@ -1,4 +1,4 @@
-"""``perceive doctor``: examine a custom data set before training or detection."""
+"""``perceive doctor``: check a data set before training or detection."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from perception.cli.scans.options import add_scan_options, columns_of, transform
 from perception.cli.train.command import resolve_config
 from perception.config import PillarConfig, TrainConfig, load_config
 
-#: Weights that the documentation fine-tunes.
+#: Weights that fine-tuning starts from by default.
 _START = "pointpillars-kitti"
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "doctor", run)
-    parser.add_argument("directory", type=Path, help="folder of a data set, or of point clouds")
+    parser.add_argument("directory", type=Path, help="data set, or folder of scans")
     parser.add_argument(
         "--config",
-        help="of the training that is meant, a file or a shipped name: its classes and range (default:"
-        " train.yaml of the directory, if it is there)",
+        help="training configuration with classes and range, by file or shipped name (default: train.yaml"
+        " in the directory)",
     )
     parser.add_argument(
         "--classes",
-        help="class names, separated by commas (default: of the config, else of dataset.yaml, else"
+        help="class names, separated by commas (default: from the configuration, dataset.yaml, or"
         " Car,Pedestrian,Cyclist)",
     )
     parser.add_argument(
         "--from",
         dest="start",
         metavar="WEIGHTS",
-        help="weights that training starts from, whose class names are compared; none: train from nothing"
+        help="weights to fine-tune, whose class names are compared; 'none' for training from scratch"
         f" (default: {_START} for a folder with dataset.yaml)",
     )
-    parser.add_argument("--max-frames", type=int, help="examine at most this many frames")
+    parser.add_argument("--max-frames", type=int, help="check at most this many frames")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_scan_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine and report."""
+    """Check the data set and print the report; the exit status is 1 for errors."""
     from perception.doctor import examine_data_set, format_report
 
-    classes, pillars = _meant(options)
+    classes, pillars = _training_config(options)
     with progress_bar() as bar:
-        task = bar.add_task("examining", total=None)
+        task = bar.add_task("checking", total=None)
         report = examine_data_set(
             options.directory,
             classes=classes,
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _weights(options: argparse.Namespace) -> str | None:
-    """Weights that training is meant to start from."""
+    """Return the weights to fine-tune, or None."""
     from perception.data.own import DESCRIPTION_NAME
 
     if options.start is None:
@@ -75,12 +75,12 @@ def _weights(options: argparse.Namespace) -> str | None:
     return None if options.start == "none" else str(options.start)
 
 
-def _meant(options: argparse.Namespace) -> tuple[tuple[str, ...] | None, PillarConfig | None]:
-    """Classes and range that training is meant for, as far as they are told."""
+def _training_config(options: argparse.Namespace) -> tuple[tuple[str, ...] | None, PillarConfig | None]:
+    """Return the classes and the range of the training, if known."""
     from perception.describe import TRAINING_NAME
 
-    beside = options.directory / TRAINING_NAME
-    name = options.config if options.config is not None or not beside.is_file() else str(beside)
+    default = options.directory / TRAINING_NAME
+    name = options.config if options.config is not None or not default.is_file() else str(default)
     classes, pillars = None, None
     if name is not None:
         detector = load_config(TrainConfig, resolve_config(name)).detector

@@ -1,4 +1,4 @@
-"""``perceive init``: look at a folder of one's own data and write what it is."""
+"""``perceive init``: inspect a folder of scans and labels, and write its description."""
 
 from __future__ import annotations
 
@@ -7,31 +7,29 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import OUTPUT, add_command
+from perception.cli.console import LOG, OUTPUT, add_command
 from sparse_core.common.table import Table, cell
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "init", run)
-    parser.add_argument("directory", type=Path, help="folder with scans and, in it or below, labels")
+    parser.add_argument("directory", type=Path, help="folder of scans and labels, also in subfolders")
     parser.add_argument(
-        "--val-share", type=float, default=0.2, help="share of the frames for validation (default: 0.2)"
+        "--val-share", type=float, default=0.2, help="fraction of frames for validation (default: 0.2)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of these (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the validation split (default: 0)")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="overwrite what an earlier run wrote; lists of frames that you made or changed stay",
+        help="replace files of an earlier run; frame lists that you changed are kept",
     )
-    parser.add_argument(
-        "--no-labels", action="store_true", help="describe the scans alone, whatever else lies in the folder"
-    )
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument("--no-labels", action="store_true", help="describe only the scans")
+    parser.add_argument("--json", action="store_true", help="print the description as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Describe, write, print."""
+    """Describe the folder, write the files, print a summary."""
     from perception.describe import describe_folder, write_files
 
     described = describe_folder(
@@ -42,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({**described.to_dict(), "written": list(map(str, written))}))
         return 0
     rows = [(item.field, _short(item.value), item.sure, item.how) for item in described.evidence]
-    heads = ("field", "value", "how sure", "how it was found")
+    heads = ("field", "value", "certainty", "evidence")
     OUTPUT.print(Table(heads, rows, title=str(options.directory)))
     if described.classes:
         classes = [
@@ -60,14 +58,16 @@ def run(options: argparse.Namespace) -> int:
             "boxes",
             "frames",
             "length x width x height m",
-            "points a box (median of looked-at boxes)",
+            "points per box (median of sampled boxes)",
         )
         OUTPUT.print(Table(sizes, classes))
     for remark in described.remarks:
-        OUTPUT.print(remark, style="yellow", markup=False, soft_wrap=True)
+        LOG.warning(remark)
     for path in written:
         OUTPUT.print(f"written: {path}", soft_wrap=True, markup=False)
-    OUTPUT.print(f"look at it, then: perceive doctor {options.directory}", soft_wrap=True, markup=False)
+    OUTPUT.print(
+        f"Check the files, then run: perceive doctor {options.directory}", soft_wrap=True, markup=False
+    )
     return 0
 
 

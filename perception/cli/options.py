@@ -1,28 +1,29 @@
-"""Options that several commands share: where a detector looks, and other names of classes."""
+"""Options that several commands share: detection range and class names."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 _NONE = "none"
 
 
 def add_range_option(parser: argparse.ArgumentParser) -> None:
-    """``--range none`` or six numbers."""
+    """Add ``--range none`` or six numbers."""
     parser.add_argument(
         "--range",
         metavar="RANGE",
-        help="where to look: 'none' for no bounds in x and y, or X0,Y0,Z0,X1,Y1,Z1 in metres;"
-        " --range=-51.2,... with a minus (default: as trained)",
+        help="detection range X0,Y0,Z0,X1,Y1,Z1 in metres, such as --range=-51.2,-51.2,-3,51.2,51.2,1;"
+        " 'none' is unbounded in x and y (default: as trained)",
     )
 
 
 def range_of(text: str) -> tuple[float, ...] | None:
-    """The range that was asked for; None: no bounds.
+    """Parse a range; None means unbounded.
 
     Raises:
-        ValueError: neither ``none`` nor six numbers.
+        ValueError: the text is neither ``none`` nor six numbers.
     """
     if text.strip().lower() == _NONE:
         return None
@@ -32,29 +33,44 @@ def range_of(text: str) -> tuple[float, ...] | None:
         numbers = ()
     if len(numbers) != 6:
         raise ValueError(
-            f"--range must be 'none' or six numbers X0,Y0,Z0,X1,Y1,Z1 in metres, got {text!r}; as in"
-            " --range=-51.2,-51.2,-3,51.2,51.2,1"
+            f"--range must be 'none' or six numbers X0,Y0,Z0,X1,Y1,Z1 in metres, such as"
+            f" --range=-51.2,-51.2,-3,51.2,51.2,1; got {text!r}"
         )
     return numbers
 
 
+def add_topic_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--topic``."""
+    parser.add_argument(
+        "--topic",
+        help="topic of point clouds, if a bag has several; for captures the sensor's ADDRESS:PORT",
+    )
+
+
+def add_picture_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--no-pictures``, ``--rerun`` and ``--mcap``."""
+    parser.add_argument("--no-pictures", action="store_true", help="write neither pictures nor player.html")
+    parser.add_argument(
+        "--rerun", metavar="FILE.rrd", help="also record for Rerun; 'live' opens its viewer (extra 'viewers')"
+    )
+    parser.add_argument(
+        "--mcap", type=Path, metavar="FILE.mcap", help="also record for Foxglove (extra 'viewers')"
+    )
+
+
 def add_rename_option(parser: argparse.ArgumentParser) -> None:
-    """``--rename``."""
+    """Add ``--rename``."""
     parser.add_argument(
         "--rename",
         action="append",
         default=[],
         metavar="CLASS=NAME",
-        help="what the data set calls a class of the detector, such as Car=car (repeatable)",
+        help="name of a detector class in the data set, such as Car=car (repeatable)",
     )
 
 
 def renames_of(texts: Sequence[str]) -> dict[str, str]:
-    """Names by class.
-
-    Raises:
-        ValueError: not ``CLASS=NAME``.
-    """
+    """Parse ``CLASS=NAME`` texts to names by class; raise ``ValueError`` for another form."""
     found = {}
     for text in texts:
         name, equals, other = text.partition("=")

@@ -1,4 +1,4 @@
-"""``perceive pseudo-label``: labels for unlabelled scans of a drive, to train on."""
+"""``perceive pseudo-label``: label the scans of a drive automatically, for training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import OUTPUT, add_command, add_device_option, progress_bar
+from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option, progress_bar
 
 
 def add_parser(commands: Any) -> None:
@@ -19,36 +19,36 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "data",
         type=Path,
-        help="folder of scans in the order of time, or a data set (its labels are not used)",
+        help="folder of scans in order of time, or data set (its labels are ignored)",
     )
-    parser.add_argument("--out", required=True, type=Path, help="folder to write, in KITTI's layout")
-    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    parser.add_argument("--out", required=True, type=Path, help="output folder, in KITTI's layout")
+    add_weights_option(parser)
     parser.add_argument(
         "--poses",
         type=Path,
-        help="of the LiDAR in the world: rows of 3x4 matrices, or JSONL (default: those of the data set;"
-        " without any, scores alone decide)",
+        help="LiDAR poses: rows of 3x4 matrices, or JSONL (default: poses of the data set; without poses,"
+        " only scores decide)",
     )
     parser.add_argument(
-        "--score", type=float, help="least score of a label (default: that of each class in the weights)"
+        "--score", type=float, help="minimum score of a label (default: by class, from the weights)"
     )
     parser.add_argument(
         "--doubt",
         type=float,
         default=0.2,
-        help="what has this score and becomes no label is cut out of the scan (default: 0.2)",
+        help="remove the points of unlabelled detections above this score (default: 0.2)",
     )
     parser.add_argument(
         "--agree",
         type=int,
         default=3,
-        help="of the two scans before and the two after, in so many it must be seen again (default: 3)",
+        help="of the four nearest scans, how many must confirm a label (default: 3)",
     )
     add_device_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Detect, compare, write."""
+    """Detect, compare neighbouring scans, write the labels."""
     from perception.data import Frame, open_data_set
     from perception.detector import Detector
     from perception.io.poses import ScanPoses
@@ -74,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
     doubtful = counts.pop("")
     labels = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no labels"
     OUTPUT.print(
-        f"{len(frames)} scans in {options.out}: {labels}; {doubtful} doubtful cut out", soft_wrap=True
+        f"{len(frames)} scans written to {options.out}: {labels}; {doubtful} uncertain objects removed",
+        soft_wrap=True,
     )
     return 0

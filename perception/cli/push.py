@@ -1,4 +1,4 @@
-"""``perceive push``: weights and a model card to the Hugging Face hub."""
+"""``perceive push``: upload weights and a model card to the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from perception.cli.console import OUTPUT, add_command
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "push", run)
-    parser.add_argument("weights", help="shipped name or .safetensors file")
+    parser.add_argument("weights", help="name of shipped weights, or .safetensors file")
     parser.add_argument(
-        "repository", metavar="ORGANISATION/NAME", help="made, and private, where there is none"
+        "repository", metavar="ORGANISATION/NAME", help="repository; created as private if missing"
     )
     parser.add_argument(
-        "--licence", default="other", help="of the weights, as the hub names it (default: other)"
+        "--licence", default="other", help="licence of the weights, by its name on the Hub (default: other)"
     )
-    parser.add_argument("--public", action="store_true", help="a repository that is made is for everybody")
+    parser.add_argument("--public", action="store_true", help="create the repository as public")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Upload; the status is 0."""
+    """Upload and print the address."""
     address = push_to_hub(
         options.weights, options.repository, licence=options.licence, private=not options.public
     )

@@ -1,4 +1,4 @@
-"""``perceive simulate``: ray-cast LiDAR scenes with exact labels, as a KITTI-layout folder."""
+"""``perceive simulate``: ray-cast LiDAR scenes with exact labels, in KITTI's layout."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from perception.cli.console import OUTPUT, add_command, progress_bar
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "simulate", run)
-    parser.add_argument("--out", required=True, type=Path, help="folder to write, in KITTI's layout")
+    parser.add_argument("--out", required=True, type=Path, help="output folder, in KITTI's layout")
     parser.add_argument("--frames", type=int, default=10, help="number of frames (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first frame (default: 0)")
     parser.add_argument(
-        "--beams", choices=("128", "64", "32", "16"), default="64", help="sensor model (default: 64)"
+        "--beams", choices=("128", "64", "32", "16"), default="64", help="beams of the sensor (default: 64)"
     )
     parser.add_argument(
         "--sensor-height",
         metavar="M",
-        help="height of the sensor above the ground in metres, or LOW,HIGH: drawn for each frame"
+        help="sensor height above the ground in metres, or LOW,HIGH for a random height per frame"
         " (default: 1.73)",
     )
     parser.add_argument(
         "--classes",
         choices=("kitti", "nuscenes"),
         default="kitti",
-        help="what stands on the streets, and its names: cars, vans, pedestrians and cyclists as in KITTI, or"
-        " the ten classes of nuScenes (default: kitti)",
+        help="objects and class names: KITTI's cars, vans, pedestrians and cyclists, or nuScenes' ten classes"
+        " (default: kitti)",
     )
     parser.add_argument(
-        "--full-turn", action="store_true", help="keep and label all 360 degrees, not the camera's view"
+        "--full-turn", action="store_true", help="keep and label all 360 degrees, not only the camera's view"
     )
     parser.add_argument(
         "--hold-out",
         type=int,
         default=4,
         metavar="N",
-        help="every N-th frame is listed in val.txt and not in train.txt; 0: all frames in both (default: 4)",
+        help="list every N-th frame in val.txt instead of train.txt; 0 lists all frames in both (default: 4)",
     )
 
 
@@ -47,15 +47,17 @@ def run(options: argparse.Namespace) -> int:
     """Write the frames."""
     from perception.simulate import NUSCENES_DENSITY, SceneConfig, SensorModel, export_kitti
 
-    if options.frames < 1 or options.seed < 0:
-        raise ValueError("--frames must be at least 1 and --seed not negative")
+    if options.frames < 1:
+        raise ValueError(f"--frames must be at least 1, got {options.frames}")
+    if options.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {options.seed}")
     sensor = None if options.beams == "64" else SensorModel.preset(options.beams)
     scene = None
     if options.classes == "nuscenes":
         scene = SceneConfig(further_per_100m=NUSCENES_DENSITY, naming="nuscenes")
     height_m = None if options.sensor_height is None else _heights(options.sensor_height)
     if options.hold_out < 0 or options.hold_out == 1:
-        raise ValueError("--hold-out must be 0 or at least 2")
+        raise ValueError(f"--hold-out must be 0 or at least 2, got {options.hold_out}")
     with progress_bar() as bar:
         task = bar.add_task("simulating", total=options.frames)
         names = export_kitti(
@@ -68,16 +70,12 @@ def run(options: argparse.Namespace) -> int:
             hold_out=options.hold_out,
             progress=lambda done, total: bar.update(task, completed=done),
         )
-    OUTPUT.print(f"{len(names)} frames in {options.out}", soft_wrap=True)
+    OUTPUT.print(f"{len(names)} frames written to {options.out}", soft_wrap=True)
     return 0
 
 
 def _heights(text: str) -> tuple[float, float]:
-    """One height, or the least and the largest.
-
-    Raises:
-        ValueError: neither.
-    """
+    """Parse one height, or the smallest and the largest."""
     try:
         low, *rest = (float(part) for part in text.split(","))
         (high,) = rest or (low,)

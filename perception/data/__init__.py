@@ -1,4 +1,4 @@
-"""Data sets behind one protocol: frames of points, boxes and labels, whatever the layout of the folder."""
+"""Data sets of many layouts behind one protocol: frames of points, boxes and labels."""
 
 from perception.data.camera import CameraCalibration, CameraObject
 from perception.data.kinds import KINDS, frame_beside, open_data_set

@@ -1,8 +1,8 @@
 """Argoverse 2 sensor data as a data set: scans, labels and poses in feather files (extra ``parquet``).
 
-Source: the Argoverse 2 user guide (Wilson et al., NeurIPS Datasets and Benchmarks 2021). Points and labels
-lie in the vehicle's frame (x forward, y left, z up, origin between the rear wheels, a wheel above the
-road); here the origin is the upper of the two LiDARs.
+Source: the Argoverse 2 user guide (Wilson et al., NeurIPS Datasets and Benchmarks 2021). Files use the
+vehicle's frame: x forward, y left, z up, origin between the rear wheels. Frames here have their origin at the
+upper of the two LiDARs.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ CLASSES = (
     "CONSTRUCTION_CONE", "CONSTRUCTION_BARREL", "STOP_SIGN", "BOLLARD", "MOBILE_PEDESTRIAN_CROSSING_SIGN",
 )  # fmt: skip
 _SENSOR, _SCANS = "up_lidar", Path("sensors/lidar")
-#: Of the vehicle's origin above the ground: the radius of the wheels.
+#: Height of the vehicle's origin above the ground, which is the radius of the wheels.
 _ORIGIN_ABOVE_GROUND_M = 0.33
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ArgoverseFrame(Frame):
-    """A scan of both LiDARs, motion taken out.
+    """A motion-corrected scan of both LiDARs.
 
     Attributes:
-        known: the labels.
-        origin_m: (3,) float64: the upper LiDAR in the vehicle's frame.
-        point_counts: (M,) int64: points inside each box, as the labels say.
+        known: labels.
+        origin_m: (3,) float64, the upper LiDAR in the vehicle's frame.
+        point_counts: (M,) int64, points inside each box, from the labels.
     """
 
     known: Boxes3D
@@ -53,7 +53,7 @@ class ArgoverseFrame(Frame):
 
     @cached_property
     def cloud(self) -> PointCloud:
-        """The scan; intensity is stored in bytes."""
+        """The scan in the LiDAR frame."""
         assert self.source is not None
         columns = _columns(self.source, ("x", "y", "z", "intensity"))
         points = np.stack([columns[name].astype(np.float32) for name in ("x", "y", "z", "intensity")], axis=1)
@@ -72,15 +72,15 @@ class ArgoverseFrame(Frame):
         return self.known
 
     def stored(self, columns: Columns | None, transform: ScanTransform) -> tuple[RawCloud, float | None]:
-        """The scan as the calibration places it; what somebody else says of it does not count."""
+        """Return the scan by its calibration; the arguments are ignored."""
         return RawCloud(self.points[:, :3], self.points[:, 3]), self.cloud.sensor_height_m
 
 
 class ArgoverseDataSet(DataSet):
-    """The scans of a log, or of a folder of logs; a split is a log's name."""
+    """The scans of a log, or of a folder of logs; a split is the name of a log."""
 
     kind = "Argoverse 2"
-    layout = "city_SE3_egovehicle.feather beside sensors/lidar, or folders of these"
+    layout = "city_SE3_egovehicle.feather next to sensors/lidar, or folders of these"
     classes = CLASSES
     evaluation = "boxes"
 
@@ -98,36 +98,36 @@ class ArgoverseDataSet(DataSet):
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """There is a log."""
+        """Return True for a log or a folder of logs."""
         return next(iter(_logs(folder)), None) is not None
 
     def frames_having(self, part: Part) -> Iterable[str]:
-        """Every scan; of logs with labels all are labelled."""
+        """Return the frames that have a part; in labelled logs all scans are labelled."""
         if part != "labels":
             return self._scans
         return [name for name, scan in self._scans.items() if _labels_of(scan).is_file()]
 
     @property
     def splits(self) -> Sequence[str]:
-        """The logs."""
+        """Names of the logs."""
         return sorted(self._logs)
 
     def split_ids(self, split: str) -> list[str]:
-        """The frames of a log."""
+        """Return the frames of a log."""
         if split not in self._logs:
-            raise DataError(f"{self.folder}: no log {split!r}; there are {', '.join(self.splits[:9])}")
+            raise DataError(f"{self.folder}: no log {split!r}. Choose one of: {', '.join(self.splits[:9])}")
         return [name for name in self._scans if name.startswith(f"{split}__")]
 
     def frame(self, frame_id: str) -> ArgoverseFrame:
-        """One scan."""
+        """Return the frame of a scan."""
         if frame_id not in self._scans:
-            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
+            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}. Check the frame id.")
         scan = self._scans[frame_id]
         log = _log(str(scan.parents[2]))
         try:
             time_ns = int(scan.stem)
         except ValueError as error:
-            raise DataError(f"{scan}: the name of a scan is its time in nanoseconds") from error
+            raise DataError(f"{scan}: the name is not a time in nanoseconds. Restore the name.") from error
         boxes, labels, identities, counts = log.labels(time_ns)
         boxes[:, :3] -= log.origin_m
         pose = log.pose(time_ns)
@@ -147,7 +147,7 @@ class ArgoverseDataSet(DataSet):
 
     @classmethod
     def frame_beside(cls, scan: Path) -> ArgoverseFrame | None:
-        """The frame of a scan in a log."""
+        """Return the frame of a scan in a log, or None."""
         folder = scan.resolve().parent
         if (
             scan.suffix != ".feather"
@@ -167,12 +167,12 @@ class _Log:
 
     @cached_property
     def origin_m(self) -> Matrix:
-        """(3,): the upper LiDAR in the vehicle's frame."""
+        """(3,) position of the upper LiDAR in the vehicle's frame."""
         path = self.folder / "calibration/egovehicle_SE3_sensor.feather"
         columns = _columns(path, ("sensor_name", "tx_m", "ty_m", "tz_m"))
         row = np.flatnonzero(columns["sensor_name"] == _SENSOR)
         if not len(row):
-            raise DataError(f"{path}: no sensor {_SENSOR!r}; copy the calibration again")
+            raise DataError(f"{path}: no sensor {_SENSOR!r}. Copy the calibration again.")
         return np.array([float(columns[name][row[0]]) for name in ("tx_m", "ty_m", "tz_m")])
 
     @cached_property
@@ -186,7 +186,7 @@ class _Log:
         return dict(zip(columns["timestamp_ns"].tolist(), made, strict=True))
 
     def pose(self, time_ns: int) -> Matrix | None:
-        """City from the vehicle, or None."""
+        """Return (4, 4) city_from_vehicle, or None."""
         found = self._poses.get(time_ns)
         return None if found is None else found.copy()
 
@@ -208,7 +208,7 @@ class _Log:
         return columns
 
     def labels(self, time_ns: int) -> tuple[Matrix, list[str], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Boxes (M, 7) in the vehicle's frame, classes, identities and counts of points of a scan."""
+        """Return boxes (M, 7) in the vehicle's frame, classes, identities and point counts of a scan."""
         columns = self._labels
         rows = np.flatnonzero(columns["timestamp_ns"] == time_ns)
         parts = [columns[name][rows].astype(np.float64) for name in (*_PLACE, *_SIZE, "yaw")]
@@ -243,19 +243,23 @@ def _turns(path: Path, columns: dict[str, npt.NDArray[Any]]) -> Rotation:
     try:
         return Rotation.from_quat(np.stack([x, y, z, w], axis=1))
     except ValueError as error:
-        raise DataError(f"{path}: fields qw, qx, qy, qz: {error}") from error
+        raise DataError(
+            f"{path}: invalid quaternion qw, qx, qy, qz ({error}). Copy the file again."
+        ) from error
 
 
 def _columns(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     try:
         from pyarrow import ArrowException, feather
     except ImportError as error:
-        raise DataError(f"{path}: feather files need pyarrow: pip install 'sparsight[parquet]'") from error
+        raise DataError(f"{path} needs pyarrow: pip install 'sparsight[parquet]'") from error
     try:
         table = feather.read_table(path, columns=list(names))
     except (OSError, ArrowException) as error:
-        raise DataError(f"{path}: cannot read the columns {', '.join(names)}: {str(error)[:200]}") from error
+        raise DataError(
+            f"{path}: reading columns {', '.join(names)} failed ({str(error)[:200]}). Copy the file again."
+        ) from error
     missing = [name for name in names if name not in table.column_names]
     if missing:
-        raise DataError(f"{path}: no column {missing[0]!r}; copy the file again")
+        raise DataError(f"{path}: no column {missing[0]!r}. Copy the file again.")
     return {name: table[name].to_numpy() for name in names}

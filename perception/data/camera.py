@@ -1,8 +1,8 @@
-"""What a camera beside the LiDAR tells of a frame: labelled objects in its image, and its calibration.
+"""Labelled objects in a camera's image, and the calibration of camera and LiDAR.
 
-KITTI's labels are made so, and its evaluation judges by it (docs/decisions/0003-kitti-evaluation.md). Objects
-are height, width, length, bottom centre in the rectified camera frame (x right, y down, z forward) and
-``rotation_y`` about the camera's y axis; :mod:`perception.data.projection` turns them into boxes.
+KITTI's labels and evaluation use them (docs/decisions/0003-kitti-evaluation.md). Objects have height, width,
+length, bottom centre in the rectified camera frame (x right, y down, z forward), and ``rotation_y`` about the
+camera's y axis. :mod:`perception.data.projection` converts them to boxes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CameraObject:
 
 @dataclass(frozen=True, eq=False)
 class CameraCalibration:
-    """How the LiDAR, the rectified camera and its image belong together.
+    """Transforms between LiDAR, rectified camera and image.
 
     Attributes:
         image_from_camera: (3, 4) float64, P2: rectified camera frame (metres) to homogeneous pixels.
@@ -89,7 +89,7 @@ class CameraCalibration:
 
     @classmethod
     def default(cls) -> CameraCalibration:
-        """A made-up calibration in round numbers for simulated or custom data.
+        """Return a synthetic calibration, for simulated or custom data.
 
         Focal length 720 px, principal point (620, 187) px; the camera looks along the LiDAR's x axis from
         0.27 m in front of it and 0.08 m below it.

@@ -1,4 +1,4 @@
-"""From a data set of any kind to one of a kind that is written; finished frames are kept."""
+"""Conversion of data sets to another layout; it can be resumed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from perception.data.projection import objects_from_boxes
 from perception.data.types import DataSet, Frame
 from perception.errors import DataError
 
-#: What is written: folders of one's own data with labels as JSON, CSV or OpenPCDet's, and KITTI's layout.
+#: Layouts to write: own folders with labels in JSON, CSV or OpenPCDet's format, and KITTI's layout.
 TARGETS: tuple[str, ...] = (*get_args(OwnLayout), "kitti")
 Target = Literal["json", "csv", "openpcdet", "kitti"]
 
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes:
-        written: frames that were written now.
-        kept: frames that were there before.
-        damaged: what was wrong with frames that were left out, by their names.
-        notes: what the new layout does not hold.
+        written: number of written frames.
+        kept: number of frames from an earlier run.
+        damaged: errors of skipped frames, by name.
+        notes: what the new layout cannot store.
     """
 
     written: int
@@ -45,7 +45,7 @@ class _Writer(Protocol):
 
 
 class _KittiFrames:
-    """KITTI's layout from frames of any kind."""
+    """Writer of KITTI's layout for frames of any kind."""
 
     def __init__(self, root: Path) -> None:
         self._writer = KittiWriter(root, WHOLE_SCANS)
@@ -70,24 +70,23 @@ def convert(
     skip_damaged: bool = False,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> ConversionReport:
-    """Write all frames that have a scan in another layout, scans in metres, x forward, y left, z up.
+    """Convert all frames with a scan to another layout, in metres, x forward, y left, z up.
 
-    Points stay to the bit, and so do boxes of own folders and OpenPCDet; KITTI's labels have four decimals.
-    Run again, it goes on where it stopped.
+    Points are exact. So are boxes, except in KITTI's labels, which have four decimals. A second call resumes.
 
     Args:
-        source: folder of a data set that :func:`~perception.data.open_data_set` knows.
-        target: folder to write.
+        source: folder of a data set for :func:`~perception.data.open_data_set`.
+        target: output folder.
         to: ``"json"``, ``"csv"``, ``"openpcdet"`` or ``"kitti"``.
-        skip_damaged: leave out frames that cannot be read; else they are an error.
-        on_frame: called with frames done and frames in all.
+        skip_damaged: True skips unreadable frames instead of raising.
+        on_frame: called with the number of finished frames, and of all frames.
 
     Raises:
-        DataError: a frame cannot be read, a file not written, or the target is another data set.
-        ValueError: no such layout, or a class whose name the layout cannot hold.
+        DataError: a frame is unreadable, writing failed, or the target holds another data set.
+        ValueError: the layout is unknown, or cannot store the name of a class.
     """
     if to not in TARGETS:
-        raise ValueError(f"a data set can be written as {', '.join(TARGETS)}; got {to!r}")
+        raise ValueError(f"to must be one of {', '.join(TARGETS)}, got {to!r}")
     source, target = Path(source), Path(target)
     data_set = open_data_set(source)
     _check_target(source, target, to)
@@ -102,7 +101,7 @@ def convert(
             names.update(dict.fromkeys(frame.labels))
             if not there:
                 writer.write(frame)
-                notes.look_at(frame)
+                notes.add(frame)
                 height_m = frame.cloud.sensor_height_m
             kept, written = kept + there, written + (not there)
         except DataError as error:
@@ -116,7 +115,7 @@ def convert(
         listed = set(data_set.split_ids(split))
         writer.write_split(split, [frame_id for frame_id in whole if frame_id in listed])
     if isinstance(writer, OwnWriter):
-        # Of a run that only goes on, the height stands in what it wrote before.
+        # If nothing was written, the earlier run stored the height.
         if not written and (target / DESCRIPTION_NAME).is_file():
             height_m = read_description(target).scans.sensor_height_m
         writer.write_description(_classes(data_set, names), height_m)
@@ -125,23 +124,23 @@ def convert(
 
 def _check_target(source: Path, target: Path, to: Target) -> None:
     if target.resolve() == source.resolve():
-        raise DataError(f"{target}: source and target are the same folder; name another one")
+        raise DataError(f"{target}: source and target are the same folder. Name another target.")
     if not (target / DESCRIPTION_NAME).is_file():
         return
     labels = read_description(target).labels
     if labels is None or labels.format != to:
         there = "none" if labels is None else labels.format
-        raise DataError(f"{target}: there is a data set with labels of {there}; name another folder")
+        raise DataError(f"{target} holds a data set with labels of format {there}. Name another folder.")
 
 
 def _classes(data_set: DataSet, names: Collection[str]) -> dict[str, str | None]:
-    """Those that have boxes, in the order of the data set's, then others."""
+    """Return the classes with boxes, those of the data set first."""
     ordered = [name for name in data_set.classes if name in names]
     return {name: name for name in (*ordered, *names)}
 
 
 class _Notes:
-    """What of the frames the new layout does not hold, said once."""
+    """Notes about data that the new layout cannot store."""
 
     def __init__(self, to: Target) -> None:
         self._to, self._found = to, dict[str, None]()
@@ -150,7 +149,7 @@ class _Notes:
     def found(self) -> tuple[str, ...]:
         return tuple(self._found)
 
-    def look_at(self, frame: Frame) -> None:
+    def add(self, frame: Frame) -> None:
         lost = []
         if frame.track_ids is not None and self._to in ("openpcdet", "kitti"):
             lost.append("identities (track_ids)")
@@ -160,11 +159,11 @@ class _Notes:
             lost.append("poses and times")
         if self._to != "kitti":
             if frame.calibrated:
-                lost.append("the camera's calibration, image boxes and regions that were not labelled")
+                lost.append("camera calibration, image boxes and unlabelled regions")
         else:
             if frame.cloud.sensor_height_m is not None:
-                lost.append("the sensor's height (give --sensor-height)")
+                lost.append("the sensor height (add --sensor-height when you use the data)")
             if not frame.calibrated:
-                self._found["KITTI's layout needs a camera: one that looks ahead was made up"] = None
+                self._found["KITTI's layout needs a camera: wrote a synthetic calibration."] = None
         for part in lost:
-            self._found[f"not kept by this layout: {part}"] = None
+            self._found[f"The layout cannot store {part}."] = None

@@ -1,4 +1,4 @@
-"""Where the camera beside the LiDAR sees the boxes of a scan: rectangles to cut out of its picture."""
+"""Rectangles of boxes in the camera's picture, for cutting out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from perception.data.camera import CameraCalibration
 from perception.data.projection import objects_from_boxes
 from perception.io.transform import ScanTransform
 
-#: Why a box has no rectangle: too much of it is beside the picture or behind the camera, or it is too small.
+#: Reasons for no rectangle: too much of the box is out of view, or it is too small.
 Unseen = Literal["outside", "small"]
-#: Least pixels of the shorter side of what is cut out.
+#: Smallest side of a rectangle in pixels.
 LEAST_PIXELS = 16
-#: Of a box that is cut out, in shares of its size on each side.
+#: Margin on each side, relative to the size.
 _MARGIN = 0.1
-#: Least share of a box's rectangle that is inside the picture.
+#: Smallest visible fraction of a rectangle.
 _LEAST_INSIDE = 0.5
 
 
@@ -43,18 +43,18 @@ def seen_rectangles(
     *,
     least_pixels: int = LEAST_PIXELS,
 ) -> list[Rectangle | Unseen]:
-    """What to cut out of a picture for each box: its projection with a tenth around it, clipped.
+    """Return the rectangle of each box: its projection with a margin of a tenth, clipped to the picture.
 
-    What stands before an object is not known here: the rectangle of a hidden one shows what hides it.
+    Occlusion is unknown: the rectangle of a hidden object shows what hides it.
 
     Args:
         boxes: (M, 7) x, y, z, length, width, height (metres), yaw (radians), LiDAR frame.
-        calibration: of the frame.
+        calibration: calibration of the frame.
         image_size: width and height in pixels.
-        least_pixels: a box whose projection inside the picture is narrower or lower is ``"small"``.
+        least_pixels: smallest side of a projection; smaller ones give ``"small"``.
 
     Returns:
-        M rectangles; ``"outside"`` where less than half of the projection is inside the picture.
+        M rectangles, or ``"outside"`` if less than half of the projection is inside the picture.
 
     Raises:
         ValueError: ``boxes`` is not (M, 7), or ``least_pixels`` is below 1.
@@ -62,7 +62,7 @@ def seen_rectangles(
     if least_pixels < 1:
         raise ValueError(f"least_pixels must be at least 1, got {least_pixels}")
     rows = np.asarray(boxes, np.float64)
-    # As labels are made, which know how much of them is outside.
+    # The objects know how much of them is outside.
     objects = objects_from_boxes(rows, [""] * len(rows), None, calibration, image_size=image_size)
     found: list[Rectangle | Unseen] = []
     for item in objects:
@@ -85,7 +85,7 @@ def seen_rectangles(
 
 
 def turned_calibration(calibration: CameraCalibration, transform: ScanTransform) -> CameraCalibration:
-    """The calibration for scans whose axes were changed, from that of the scans' own axes in metres."""
+    """Return the calibration for transformed scans, from that of the original axes in metres."""
     turn = transform.matrix / transform.scale
     raw = calibration.camera_from_lidar_raw
     return replace(calibration, camera_from_lidar_raw=np.column_stack([raw[:, :3] @ turn.T, raw[:, 3]]))

@@ -1,4 +1,4 @@
-"""The kinds of data sets: one line each, and one file each."""
+"""The known kinds of data sets, and opening any of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perception.data.scans import ScanFolder
 from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
 
-#: In the order in which they are asked whether they recognise a folder.
+#: In order of recognition.
 KINDS: tuple[type[DataSet], ...] = (
     OwnDataSet,
     NuScenesDataSet,
@@ -32,36 +32,41 @@ def open_data_set(
     scans: str | None = None,
     sweeps: int = 0,
 ) -> DataSet:
-    """The frames of a folder, whatever its kind; nothing is read but the names of its files.
+    """Open a data set of any kind; only the names of its files are read.
 
     Args:
-        folder: of the data set; its layout tells the kind.
-        split: only the frames of this list (KITTI: ``ImageSets/{split}.txt``), in its order; None takes all.
-        having: what each frame must have. Other frames are left out of all, and an error in a split.
-        scans: name of the scans, where a data set holds several for a frame (KITTI: ``velodyne_reduced``,
-            the points that the camera sees, or ``velodyne``, whole turns); None: the first of them.
-        sweeps: how many scans from before a frame are added to it, moved by the poses (nuScenes).
+        folder: folder of the data set; its layout determines the kind.
+        split: frames of this list (KITTI: ``ImageSets/{split}.txt``), in its order; None means all frames.
+        having: what each frame must have. Without a split, other frames are skipped; in a split they are an
+            error.
+        scans: folder of scans if a data set has several (KITTI: ``velodyne_reduced``, which the camera sees,
+            or ``velodyne``, full turns); None means the first of them.
+        sweeps: number of earlier scans to merge into each frame by poses (nuScenes).
 
     Raises:
-        DataError: there is no such folder or split, no kind recognises the folder, what a frame must have
-            is missing, or sweeps are asked for where there are none.
+        DataError: the folder or split does not exist, the kind is unknown, a frame lacks what it must have,
+            or the kind has no sweeps.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        wrong = "not a folder" if folder.exists() else "no such folder"
-        raise DataError(f"{folder}: {wrong}; name the folder of a data set")
+        problem = "not a folder" if folder.exists() else "no such folder"
+        raise DataError(f"{folder}: {problem}. Name the folder of a data set.")
     for kind in KINDS:
         if kind.recognises(folder):
             if sweeps and not kind.has_sweeps:
-                raise DataError(f"{folder}: a {kind.kind} has no sweeps between its frames; leave out sweeps")
+                raise DataError(f"{folder}: {kind.kind} data has no sweeps. Leave out sweeps.")
             return kind(folder, split, having, scans, sweeps)
-    looked = "; ".join(f"no {kind.layout} ({kind.kind})" for kind in KINDS)
-    raise DataError(f"{folder}: not a data set of a known kind: {looked}")
+    layouts = "; ".join(f"{kind.layout} ({kind.kind})" for kind in KINDS)
+    raise DataError(
+        f"{folder}: not a known kind of data set. It must contain one of: {layouts}. For scans with labels,"
+        f" run perceive init {folder}."
+    )
 
 
 def frame_beside(scan: Path) -> Frame | None:
-    """The frame of a scan that lies in a data set: labels, calibration and picture, as far as it has them.
+    """Return the frame of a scan with labels, calibration and picture of its data set, or None.
 
-    None where the scan lies in no data set; ``DataError`` where a file that tells of all frames is damaged.
+    Raises:
+        DataError: a file of the data set is damaged.
     """
     return next((frame for kind in KINDS if (frame := kind.frame_beside(scan)) is not None), None)

@@ -1,4 +1,4 @@
-"""Between labels in the camera frame and boxes in the LiDAR frame (docs/conventions.md)."""
+"""Conversion between labels in the camera frame and boxes in the LiDAR frame (docs/conventions.md)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from perception.boxes import wrap_angle
 from perception.data.camera import DEFAULT_IMAGE_SIZE, DONT_CARE, CameraCalibration, CameraObject, Matrix
 from perception.types import Boxes3D
 
-#: ``box_2d`` of an object wholly behind the camera: it has no image.
+#: ``box_2d`` of an object behind the camera.
 BEHIND_CAMERA_BOX = (0.0, 0.0, 0.0, 0.0)
 
 
-#: Parts of a box nearer than this in front of the camera are cut off before projection.
+#: Boxes are clipped at this distance in front of the camera before projection.
 _NEAR_PLANE_M = 0.1
 
 
 def boxes_from_objects(objects: Iterable[CameraObject], calibration: CameraCalibration) -> Boxes3D:
-    """Labelled boxes in the LiDAR frame, in the order of the objects; DontCare is left out.
+    """Convert objects to boxes in the LiDAR frame, in order and without DontCare.
 
-    The centre is the exact image of the box centre in the camera frame, and yaw the bearing of the heading
-    vector (cos r, 0, -sin r) after rotation into the LiDAR frame, which for a camera that looks exactly along
-    x is ``-rotation_y - pi/2``. What remains is the small tilt between the camera's y axis and the LiDAR's z
-    axis: a box has no roll or pitch in either frame.
+    The centre is exact. Yaw is the bearing of the heading vector (cos r, 0, -sin r) in the LiDAR frame, which
+    is ``-rotation_y - pi/2`` for a camera along x. The small tilt between the camera's y axis and the LiDAR's
+    z axis is ignored, because boxes have neither roll nor pitch.
     """
     kept = [item for item in objects if item.type != DONT_CARE]
     lidar_from_camera = calibration.lidar_from_camera
@@ -48,18 +47,18 @@ def objects_from_boxes(
     *,
     image_size: tuple[int, int] = DEFAULT_IMAGE_SIZE,
 ) -> list[CameraObject]:
-    """The inverse of ``boxes_from_objects``: objects with 2-D box and observation angle. Drops nothing.
+    """Convert all boxes to objects with 2-D box and observation angle; inverse of ``boxes_from_objects``.
 
-    ``box_2d`` holds the projection of the part of the box in front of the camera, clipped to the image; a box
-    beside the image gets an empty one on its border, a box behind the camera ``BEHIND_CAMERA_BOX``. Without
-    scores (labels), ``truncated`` is the part of the projection's area outside the image, 1 for those two,
-    and ``occluded`` is 0. With scores both are -1, as in KITTI's result format.
+    ``box_2d`` is the projection of the part in front of the camera, clipped to the image. It is empty on the
+    border for boxes outside the image, and ``BEHIND_CAMERA_BOX`` behind the camera. Labels (without scores)
+    get ``truncated``, the fraction of the projection outside the image, and ``occluded`` 0. Detections get -1
+    for both, as in KITTI's result format.
 
     Args:
         boxes: (M, 7) x, y, z, length, width, height (metres), yaw (radians), LiDAR frame.
         labels: M class names.
         scores: (M,) confidences, or None for labels.
-        calibration: of the frame.
+        calibration: calibration of the frame.
         image_size: width and height in pixels.
 
     Raises:
@@ -72,7 +71,9 @@ def objects_from_boxes(
     confidences = None if scores is None else np.asarray(scores, np.float64).reshape(-1)
     if len(labels) != len(rows) or (confidences is not None and len(confidences) != len(rows)):
         count = "no" if confidences is None else len(confidences)
-        raise ValueError(f"{len(rows)} boxes, {len(labels)} labels and {count} scores differ in length")
+        raise ValueError(
+            f"boxes, labels and scores must be equally long, got {len(rows)}, {len(labels)}, {count}"
+        )
     return [
         _object_from_box(
             row, label, None if confidences is None else float(confidences[index]), calibration, image_size
@@ -106,7 +107,7 @@ def _object_from_box(
 
 
 def _rotation_y(yaw_rad: float, calibration: CameraCalibration) -> float:
-    """The rotation_y whose heading, seen from above in the LiDAR frame, has this yaw: exact for any tilt."""
+    """Return the rotation_y of a yaw in the LiDAR frame; exact for any tilt."""
     lidar_from_camera = calibration.lidar_from_camera
     ground = lidar_from_camera[np.ix_([0, 1], [0, 2])]
     along_x, along_z = np.linalg.solve(ground, [np.cos(yaw_rad), np.sin(yaw_rad)])
@@ -116,7 +117,7 @@ def _rotation_y(yaw_rad: float, calibration: CameraCalibration) -> float:
 def _camera_corners(
     location: tuple[float, float, float], size: tuple[float, float, float], rotation_y: float
 ) -> Matrix:
-    """(8, 3) corners in the camera frame; a bit of the row number each for length, height, width."""
+    """Return (8, 3) corners in the camera frame; the bits of the row select length, height and width."""
     length, width, height = size
     bits = np.arange(8)
     along = np.where(bits & 1, 0.5, -0.5) * length
@@ -131,7 +132,7 @@ def _camera_corners(
 def _project_box(
     corners: Matrix, image_from_camera: Matrix, image_size: tuple[int, int]
 ) -> tuple[tuple[float, float, float, float], float]:
-    """Bounding rectangle in the image, clipped to it, and the part of its area outside."""
+    """Return the clipped bounding rectangle in the image, and the fraction of its area outside."""
     visible = _in_front(corners)
     if not len(visible):
         return BEHIND_CAMERA_BOX, 1.0
@@ -147,7 +148,7 @@ def _project_box(
 
 
 def _in_front(corners: Matrix) -> Matrix:
-    """Corners beyond the near plane, and where the box's edges cross it."""
+    """Return the corners beyond the near plane, and where edges cross it."""
     depth = corners[:, 2] - _NEAR_PLANE_M
     first, second = np.array(
         [(corner, corner | bit) for corner in range(8) for bit in (1, 2, 4) if not corner & bit]
@@ -163,11 +164,11 @@ def in_image(
     calibration: CameraCalibration,
     image_size: tuple[int, int] = DEFAULT_IMAGE_SIZE,
 ) -> npt.NDArray[np.bool_]:
-    """Which points the camera sees.
+    """Return which points the camera sees.
 
     Args:
         points: (N, 3 or more), x, y, z first, metres in the LiDAR frame.
-        calibration: of the frame.
+        calibration: calibration of the frame.
         image_size: width and height in pixels.
 
     Returns:
@@ -185,7 +186,7 @@ def in_image(
     projection = calibration.image_from_camera @ calibration.camera_from_lidar
     u, v, depth = (xyz @ projection[:, :3].T + projection[:, 3]).T
     width, height = image_size
-    # u and v are still multiplied by the depth, which is positive where the rest matters.
+    # u and v are not yet divided by depth, which is positive for visible points.
     inside = (u >= 0) & (u < width * depth) & (v >= 0) & (v < height * depth)
     visible: npt.NDArray[np.bool_] = finite & (depth > 0) & inside
     return visible

@@ -1,4 +1,4 @@
-"""The scans that come with the package: a few seconds of a simulated street, with poses and true boxes."""
+"""Scans of the package: a few seconds of a simulated street, with poses and labels."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ import numpy as np
 from perception.data.types import Frame
 from perception.types import Boxes3D, PointCloud
 
-#: Points are kept in steps of this size, as int16; intensities in 255 steps.
+#: Resolution of points (int16) and intensities.
 STEP_M, INTENSITY_STEPS = 0.005, 255
-#: An object is labelled where so many points hit it.
+#: Fewest points of a labelled object.
 LEAST_POINTS = 15
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SampleFrame(Frame):
-    """A scan of the street, in memory.
-
-    Attributes:
-        scan: its points.
-        known: its boxes, by the simulator.
-    """
+    """A scan of the street in memory, with labels of the simulator (``known``)."""
 
     scan: PointCloud
     known: Boxes3D
@@ -36,12 +31,12 @@ class SampleFrame(Frame):
 
     @cached_property
     def truth(self) -> Boxes3D:
-        """The true boxes of all that at least 15 points hit."""
+        """Labels of objects with at least 15 points."""
         return self.known
 
 
 def sample_frames() -> list[SampleFrame]:
-    """Scans half a second apart, of a 64-beam sensor that looks 90 degrees ahead from a moving robot.
+    """Load scans of a moving robot's 64-beam sensor, every half second, 90 degrees wide.
 
     Returns:
         Frames with points, boxes (``Car``, ``Van``, ``Pedestrian``, ``Cyclist``), identities, pose

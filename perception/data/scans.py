@@ -11,7 +11,7 @@ from perception.io.point_cloud import find_point_clouds, is_point_cloud, known_s
 
 
 class ScanFolder(DataSet):
-    """The scans of a folder, named as their files."""
+    """The scans of a folder, named by their files."""
 
     kind = "folder of scans"
     layout = f"{known_suffixes()} file"
@@ -22,17 +22,20 @@ class ScanFolder(DataSet):
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """There is a scan in it."""
+        """Return True for a folder of scans."""
         return any(map(is_point_cloud, folder.iterdir()))
 
     def frames_having(self, part: Part) -> dict[str, Path]:
-        """The scans by their names."""
+        """Return the scans by name; there are no labels."""
         if part == "labels":
-            raise DataError(f"{self.folder}: a {self.kind} has no labels; name the folder of a data set")
+            raise DataError(
+                f"{self.folder}: a folder of scans without labels. Name a labelled data set, or run"
+                f" perceive init {self.folder} after you added labels."
+            )
         return self._paths
 
     def frame(self, frame_id: str) -> Frame:
-        """A frame that is a scan and nothing else."""
+        """Return a frame with a scan only."""
         if frame_id not in self._paths:
             raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
         return Frame(frame_id=frame_id, source=self._paths[frame_id])

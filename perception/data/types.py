@@ -1,4 +1,4 @@
-"""The protocol of a data set: all that training, evaluation and the doctor know of the frames they read."""
+"""The protocol of data sets, which training, evaluation and the doctor use."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from perception.data.camera import CameraCalibration, CameraObject
 from perception.data.images import assumed_image_size, read_image_size
 from perception.errors import DataError
 from perception.io.columns import Columns
-from perception.io.point_cloud import load_point_cloud, read_raw_cloud, usual_transform
-from perception.io.raw import RawCloud, transformed
+from perception.io.point_cloud import load_point_cloud, read_raw_cloud, transform_of_name
+from perception.io.raw import RawCloud, apply_transform
 from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
 from perception.types import Boxes3D, FloatArray, PointCloud
 
-#: What a frame can have.
+#: Parts of a frame.
 Part = Literal["scan", "labels", "scan or labels"]
-#: Splits that must not share frames; others (``trainval``) may hold those of several.
+#: Splits that must not share frames; others, such as ``trainval``, may combine them.
 SEPARATE_SPLITS = ("train", "val", "test")
 UNLABELLED = Finding(
     "info",
     "labels",
-    "There is no label_2 folder: only the scans were checked.",
-    "Nothing to do for detection; for training add label_2 and calib, one .txt a frame.",
+    "There is no label_2 folder, so only the scans were checked.",
+    "For detection, do nothing. For training, add label_2 and calib with one .txt per frame.",
 )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Frame:
-    """One moment of a data set.
+    """One frame of a data set.
 
-    Scan, labels and calibration are read when they are first asked for, and then kept; ``DataError`` names a
-    file that is missing or damaged. A kind of data set with labels overrides ``truth``, and what else it has.
+    Scan, labels and calibration are read on first access and cached; ``DataError`` names a missing or damaged
+    file. Kinds of data sets override ``truth`` and other properties.
 
     Attributes:
         frame_id: name of the frame in its data set.
-        source: file of the scan; None where the frame has labels only.
-        labelled: it has labels, if only to say that nothing is there.
-        calibrated: it has a camera calibration.
-        image: the picture of that camera.
-        track_ids: (M,) int64, the same for an object in all frames of a sequence.
+        source: file of the scan; None if the frame has labels only.
+        labelled: True if it has labels, even if they are empty.
+        calibrated: True if it has a camera calibration.
+        image: picture of the camera.
+        track_ids: (M,) int64 identities, the same for an object in all frames of a sequence.
         pose: (4, 4) float64 world_from_lidar, metres.
-        time_ns: time of the scan in nanoseconds since the epoch.
-        columns: of the scan's file, where they are not recognised.
-        transform: what makes of the scan's file one in metres, x forward, y left, z up.
-        skipped: why an entry of the labels is not among the boxes, one sentence for each such entry.
+        time_ns: time of the scan, nanoseconds since the epoch.
+        columns: columns of the scan's file, if not recognised.
+        transform: conversion of the scan's file to metres, x forward, y left, z up.
+        skipped: a reason for each label entry that is not among the boxes.
     """
 
     frame_id: str
@@ -75,56 +75,56 @@ class Frame:
         return load_point_cloud(self.source, columns=self.columns, transform=self.transform)
 
     def stored(self, columns: Columns | None, transform: ScanTransform) -> tuple[RawCloud, float | None]:
-        """The scan in the LiDAR frame with intensity in the file's own range, and the height of its sensor.
+        """Return the scan in the LiDAR frame with unscaled intensity, and its sensor height.
 
         Args:
-            columns, transform: as somebody says that the file is to be read, beyond what the data set says.
+            columns, transform: corrections to those of the data set.
         """
         if self.source is None:
             raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
-        whole, _ = usual_transform(self.source, self.transform.then(transform))
-        raw = transformed(read_raw_cloud(self.source, columns=columns or self.columns), whole)
+        whole, _ = transform_of_name(self.source, self.transform.then(transform))
+        raw = apply_transform(read_raw_cloud(self.source, columns=columns or self.columns), whole)
         return raw, whole.sensor_height_m
 
     @cached_property
     def truth(self) -> Boxes3D:
-        """The labelled boxes in the LiDAR frame."""
+        """Labelled boxes in the LiDAR frame."""
         return Boxes3D(np.zeros((0, 7), np.float32), [])
 
     @cached_property
     def velocities(self) -> FloatArray | None:
-        """(M, 2) float32: of the labelled boxes, m/s along x and y of the LiDAR frame, over the ground.
+        """(M, 2) float32 velocities of the labelled boxes over the ground, m/s in the LiDAR frame.
 
-        NaN where a box has none; None where the data set has none.
+        NaN for boxes of unknown velocity; None if the data set has none.
         """
         return None
 
     @cached_property
     def calibration(self) -> CameraCalibration:
-        """The camera that ``objects`` are seen by."""
-        raise DataError(f"frame {self.frame_id!r} has no camera calibration")
+        """Calibration of the camera of ``objects``."""
+        raise DataError(f"frame {self.frame_id!r} has no camera calibration. Add it to the data set.")
 
     @cached_property
     def objects(self) -> list[CameraObject]:
-        """The labels as a camera sees them: what the KITTI evaluation counts and excuses by.
+        """Labels in the camera image, with occlusion and truncation, for the KITTI protocol.
 
-        Each says how far it is hidden or cut off; regions that were not labelled are ``DONT_CARE``.
+        Unlabelled regions are ``DONT_CARE``.
         """
         return []
 
     @cached_property
     def image_size(self) -> tuple[int, int]:
-        """Width and height of the camera's picture in pixels; without one, as the calibration suggests."""
+        """Width and height of the picture in pixels; guessed from the calibration if missing."""
         return assumed_image_size(self.calibration) if self.image is None else read_image_size(self.image)
 
     @property
     def points(self) -> FloatArray:
-        """(N, 4) float32: x, y, z in metres in the LiDAR frame, intensity in [0, 1]."""
+        """(N, 4) float32 x, y, z in metres in the LiDAR frame, and intensity in [0, 1]."""
         return self.cloud.points
 
     @property
     def boxes(self) -> FloatArray:
-        """(M, 7) float32: the labelled boxes, see ``perception.types``."""
+        """(M, 7) float32 labelled boxes, see ``perception.types``."""
         return self.truth.boxes
 
     @property
@@ -134,20 +134,19 @@ class Frame:
 
 
 class DataSet(Sequence[Frame]):
-    """Frames of one folder, in order; each is made when it is asked for and not kept.
+    """Frames of one folder, in order; each access creates a new frame.
 
-    A kind of data set is a class that derives from this one; arguments and errors are those of
+    Each kind of data set is a subclass. Arguments and errors are those of
     :func:`~perception.data.open_data_set`.
 
     Attributes:
-        kind: what the layout is called.
-        layout: what makes a folder one of this kind, in words.
-        classes: class names that its labels use.
-        neighbours: class to the class that looks like it: in training and evaluation neither a find nor a
-            false alarm.
-        evaluation: the protocol that judges detections on it; None without labels.
-        has_sweeps: scans between the frames can be added to them.
-        sweeps: how many earlier ones each frame gets.
+        kind: name of the kind.
+        layout: files that identify the kind, for messages.
+        classes: class names of its labels.
+        neighbours: similar class by class; training and evaluation ignore detections of it.
+        evaluation: protocol for evaluation; None without labels.
+        has_sweeps: True if earlier scans can be merged into frames.
+        sweeps: number of earlier scans per frame.
         frame_ids: names of the frames.
     """
 
@@ -168,11 +167,11 @@ class DataSet(Sequence[Frame]):
         if missing:
             raise DataError(
                 f"{folder}: no {having} for {len(missing)} of {len(self.frame_ids)} frames"
-                f" ({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''});"
-                " add them or take them out of the list of the split"
+                f" ({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''})."
+                " Add them, or remove the frames from the list of the split."
             )
         if not self.frame_ids and having != "scan or labels":
-            raise DataError(f"{folder}: no frames; put one {having} file a frame there")
+            raise DataError(f"{folder}: no frames. Add one file with the {having} of each frame.")
 
     def __len__(self) -> int:
         return len(self.frame_ids)
@@ -189,30 +188,33 @@ class DataSet(Sequence[Frame]):
     @classmethod
     @abstractmethod
     def recognises(cls, folder: Path) -> bool:
-        """Whether a folder looks like one of this kind."""
+        """Return True if a folder looks like this kind."""
 
     @abstractmethod
     def frames_having(self, part: Part) -> Iterable[str]:
-        """Names of the frames that have a part."""
+        """Return the names of the frames that have a part."""
 
     @abstractmethod
     def frame(self, frame_id: str) -> Frame:
-        """One frame by its name; ``DataError`` where it is unknown."""
+        """Return a frame by name; raise ``DataError`` if it is unknown."""
 
     @property
     def splits(self) -> Sequence[str]:
-        """Names of the lists of frames."""
+        """Names of the splits."""
         return ()
 
     def split_ids(self, split: str) -> list[str]:
-        """The frames of a split, in its order; ``DataError`` where there is none, with those that are."""
-        raise DataError(f"{self.folder}: a {self.kind} has no splits such as {split!r}; take all frames")
+        """Return the frames of a split, in order; raise ``DataError`` if it is unknown."""
+        raise DataError(
+            f"{self.folder}: {self.kind} data has no split {split!r}. Use all frames (--split all; in Python"
+            " split=None)."
+        )
 
     def check_files(self) -> list[Finding]:
-        """What is wrong with the files as such: missing, without counterpart, no labels at all."""
+        """Find missing files, files without counterpart, and missing labels."""
         return [] if any(frame.labelled for frame in self) else [UNLABELLED]
 
     @classmethod
     def frame_beside(cls, scan: Path) -> Frame | None:
-        """The frame of a scan that lies in a data set of this kind; None where it lies in none."""
+        """Return the frame of a scan in a data set of this kind, or None."""
         return None

@@ -1,4 +1,4 @@
-"""Looks at a folder of one's own data and describes it: ``perceive init``."""
+"""Description of own folders, for ``perceive init``."""
 
 from perception.describe.evidence import Evidence, Surety
 from perception.describe.folder import TRAINING_NAME, FolderDescription, describe_folder, write_files

@@ -1,4 +1,4 @@
-"""What the columns of ``.bin`` and ``.npy`` files are, where their readers do not recognise them."""
+"""Recognition of the columns of ``.bin`` and ``.npy`` files."""
 
 from __future__ import annotations
 
@@ -23,40 +23,34 @@ _ROWS = 20_000
 
 
 def find_columns(paths: Sequence[Path]) -> Evidence:
-    """The columns of scans of one format.
-
-    Raises:
-        DataError: they cannot be read, whatever the columns.
-    """
+    """Find the columns of scans of one format; raise ``DataError`` if no columns fit."""
     suffix = paths[0].suffix.lower()
     if suffix not in (".bin", ".npy"):
-        return Evidence(_FIELD, None, f"{suffix} files name their fields", "measured")
+        return Evidence(_FIELD, None, f"{suffix} files contain field names", "measured")
     try:
         for path in paths:
             raw = read_raw_cloud(path)
             if intensity_divisor(raw.intensity) is None:
-                raise DataError(f"{path}: no intensity in the fourth column")
+                raise DataError(f"{path}: the fourth column is not intensity. Add --columns.")
     except DataError as error:
         return _by_their_numbers(paths, suffix, error)
     if suffix == ".npy":
         width = 3 if raw.intensity is None else 4
         return Evidence(_FIELD, list(KITTI_COLUMNS[:width]), f"arrays of {width} columns", "measured")
     ringed = all(_has_rings(path) for path in paths)
-    names, what = (
-        (NUSCENES_COLUMNS, "five float32, the fifth a ring") if ringed else (KITTI_COLUMNS, "four float32")
-    )
+    names, what = (NUSCENES_COLUMNS, "five float32 with ring") if ringed else (KITTI_COLUMNS, "four float32")
     return Evidence(
-        _FIELD, list(names), f"rows of {what}: by sizes and values of {len(paths)} files", "measured"
+        _FIELD, list(names), f"rows of {what}, by sizes and values of {len(paths)} files", "measured"
     )
 
 
 def _has_rings(path: Path) -> bool:
-    """Whether a file read without columns was read as five."""
+    """Return True if a file without given columns has five."""
     return len(read_raw_cloud(path).xyz) * 20 == path.stat().st_size
 
 
 def _by_their_numbers(paths: Sequence[Path], suffix: str, error: DataError) -> Evidence:
-    """The number of columns that divides all files and in which neighbouring rows are alike."""
+    """Find the number of columns that divides all files and makes neighbouring rows similar."""
     if suffix == ".npy":
         return _of_arrays(paths, error)
     tables = [np.frombuffer(read_bytes(path), "<f4", count=path.stat().st_size // 4) for path in paths]
@@ -67,7 +61,7 @@ def _by_their_numbers(paths: Sequence[Path], suffix: str, error: DataError) -> E
     roughness = {count: max(_roughness(values.reshape(-1, count)) for values in tables) for count in fits}
     best = min(fits, key=lambda count: roughness[count])
     names = _named(best, [values.reshape(-1, best) for values in tables])
-    how = f"rows of {best} float32 divide all of {len(paths)} files, and neighbouring rows are most alike so"
+    how = f"rows of {best} float32 fit all {len(paths)} files, and make neighbouring rows most similar"
     return Evidence(_FIELD, names, how, "likely")
 
 
@@ -85,7 +79,7 @@ def _of_arrays(paths: Sequence[Path], error: DataError) -> Evidence:
 
 
 def _named(width: int, tables: Sequence[npt.NDArray[Any]]) -> list[str]:
-    """x, y, z, then intensity if the next column may be it, then what is skipped."""
+    """Return names: x, y, z, intensity if plausible, and skipped columns."""
     bright = width > 3 and all(intensity_divisor(np.ascontiguousarray(table[:, 3])) for table in tables)
     names = ["x", "y", "z", *(["intensity"] if bright else [])]
     return names + [SKIPPED] * (width - len(names))
@@ -99,7 +93,7 @@ def _plausible(table: npt.NDArray[np.float32]) -> bool:
 
 
 def _roughness(table: npt.NDArray[np.float32]) -> float:
-    """Steps between neighbouring rows, relative to the spread: small where columns are true columns."""
+    """Return steps between neighbouring rows relative to the spread, which are small for true columns."""
     xyz = table[:_ROWS, :3].astype(np.float64)
     xyz = xyz[np.isfinite(xyz).all(axis=1)]
     if len(xyz) < 3:

@@ -1,21 +1,21 @@
-"""A value of a description, and how it was found."""
+"""Values of a description, with their origin."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-#: ``"measured"``: the data show it; ``"likely"``: they speak for it; ``"assumed"``: they cannot tell.
+#: Certainty: the data show it (measured), support it (likely), or do not tell (assumed).
 Surety = Literal["measured", "likely", "assumed"]
 
 
 class Evidence(NamedTuple):
-    """One thing that was found out.
+    """The value of a field, with its origin.
 
     Attributes:
-        field: what of, by its dotted name in ``dataset.yaml``.
-        value: as written there.
-        how: how it was found, in words.
-        sure: how sure that is.
+        field: dotted name in ``dataset.yaml``.
+        value: value in ``dataset.yaml``.
+        how: origin of the value, as text.
+        sure: certainty.
     """
 
     field: str

@@ -1,4 +1,4 @@
-"""Where scans, labels and lists of frames lie in a folder."""
+"""Search for scans, labels and lists of frames in a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perception.io.point_cloud import is_point_cloud, known_suffixes
 _DEEPEST = 3
 _MOST_FOLDERS = 500
 _LABEL_FILES = (".json", ".csv", ".xml")
-#: In names of folders whose files say something else about a scan.
+#: Parts of folder names whose files are not labels.
 _NO_LABELS = ("calib", "pose", "image", "oxts", "meta")
 
 
@@ -24,7 +24,7 @@ class FolderScans(NamedTuple):
     """The folder with the most scans.
 
     Attributes:
-        folder: it.
+        folder: the folder.
         paths: its scans in order.
         others: further folders of scans.
     """
@@ -38,9 +38,9 @@ class FoundLabels(NamedTuple):
     """Labels of the scans.
 
     Attributes:
-        path: of the folder or file.
-        kind: their format.
-        shared: scans that have labels.
+        path: folder or file.
+        kind: format.
+        shared: number of scans with labels.
     """
 
     path: Path
@@ -49,26 +49,23 @@ class FoundLabels(NamedTuple):
 
 
 def find_scans(root: Path) -> FolderScans:
-    """The scans of a folder, or of the folder below it that has the most.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Find the subfolder with the most scans; raise ``DataError`` without scans."""
     found = {folder: tuple(sorted(filter(is_point_cloud, folder.iterdir()))) for folder in _folders(root)}
     found = {folder: paths for folder, paths in found.items() if paths}
     if not found:
         raise DataError(
-            f"{root}: no {known_suffixes()} file in this folder or below; name the folder of data"
+            f"{root}: no {known_suffixes()} file in this folder or its subfolders. Name the folder of your"
+            " data."
         )
     best = max(found, key=lambda folder: len(found[folder]))
     return FolderScans(best, found[best], tuple(folder for folder in found if folder != best))
 
 
 def find_labels(root: Path, scans: FolderScans) -> FoundLabels | None:
-    """Return the labels that have the names of the most scans; None where no file looks like labels.
+    """Find the labels that match the most scans; None if no file looks like labels.
 
     Raises:
-        DataError: files that look like labels have no known format, or other names than the scans.
+        DataError: files look like labels, but have an unknown format or do not match the scans.
     """
     names = {path.stem for path in scans.paths}
     best, damaged, strange = None, [], []
@@ -84,7 +81,7 @@ def find_labels(root: Path, scans: FolderScans) -> FoundLabels | None:
         shared = len(names & labelled)
         if not shared:
             strange.append(
-                f"{path}: labels of {kind.tool}, but none has the name of a scan: labels are called"
+                f"{path}: {kind.tool} labels, but no label has the name of a scan. Labels are named"
                 f" {', '.join(sorted(labelled)[:2])}, scans {', '.join(sorted(names)[:2])}"
             )
         elif best is None or shared > best.shared:
@@ -93,14 +90,14 @@ def find_labels(root: Path, scans: FolderScans) -> FoundLabels | None:
         problems = [*damaged, *strange, *_unknown_labels(root, names)]
         if problems:
             raise DataError(
-                f"{problems[0]}; known formats: {', '.join(FORMATS)} (docs/own-data.md). Export the labels in"
-                " one of them under the names of the scans, or describe the scans alone (--no-labels)"
+                f"{problems[0].removesuffix('.')}. Name labels like their scans, in one of the formats"
+                f" {', '.join(FORMATS)} (docs/own-data.md). Or describe only the scans with --no-labels."
             )
     return best
 
 
 def _unknown_labels(root: Path, names: set[str]) -> list[str]:
-    """Return a sentence for each folder of text files that are called like the scans."""
+    """Return a message for each folder of text files that are named like the scans."""
     found = []
     for folder in _folders(root):
         if any(word in folder.name.lower() for word in _NO_LABELS):
@@ -109,23 +106,20 @@ def _unknown_labels(root: Path, names: set[str]) -> list[str]:
         files = [path for path in files if {path.stem, Path(path.stem).stem} & names]
         if files:
             found.append(
-                f"{folder}: {len(files)} files such as {files[0].name} are called like the scans, but no"
-                " known format of labels matches them"
+                f"{folder}: {len(files)} files such as {files[0].name} are named like the scans, but match no"
+                " known label format"
             )
     return found
 
 
 def find_lists(root: Path) -> Path | None:
-    """Return the folder of ``train.txt``: ``ImageSets``, ``splits`` or another one.
-
-    Lists that ``perceive init`` made, and that nobody has changed since, do not count: they are made again.
-    """
+    """Find the folder of ``train.txt``, except unchanged lists of ``perceive init``, which are replaced."""
     there = (folder for folder in _folders(root) if (folder / "train.txt").is_file())
     return next((folder for folder in there if not made_by_init(folder)), None)
 
 
 def relative(path: Path, root: Path) -> str:
-    """The path as written in a description in ``root``."""
+    """Return a path relative to ``root``, for a description."""
     return path.relative_to(root).as_posix()
 
 
@@ -139,10 +133,10 @@ def _label_places(root: Path) -> Iterator[Path]:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folder and those below it, sorted, nearer ones first; hidden ones are left out."""
+    """Yield the folder and its subfolders, level by level, without hidden ones."""
     if not root.is_dir():
         raise DataError(
-            f"{root}: {'not a folder' if root.exists() else 'no such folder'}; name a folder of data"
+            f"{root}: {'not a folder' if root.exists() else 'no such folder'}. Name the folder of your data."
         )
     level, seen = [root], 0
     for _ in range(_DEEPEST + 1):

@@ -1,4 +1,4 @@
-"""Everything that is found out about a folder, and the files that say so."""
+"""Description of a folder, and the files that contain it."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from perception.describe.splits import in_time, split_frames, write_lists
 from perception.describe.training import suggested_range_m, training_text
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
-from perception.io.raw import transformed
+from perception.io.raw import apply_transform
 from perception.io.text import write_text
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 from perception.scans.facts import measure_scan
 
 TRAINING_NAME = "train.yaml"
 _SPLITS = "splits"
-#: Scans that are looked at.
+#: Number of scans to measure.
 _SAMPLE = 20
-#: Scans that are looked at with their labels, which takes longer.
+#: Number of scans to measure with their labels, which takes longer.
 _LABELLED_SAMPLE = 10
-#: So many boxes that leave so wide an angle free show that only a part of the turn was labelled.
+#: If so many boxes leave so wide an angle free, only a part of the turn is labelled.
 _SECTOR_BOXES, _SECTOR_GAP_DEG = 50, 150.0
 
 
 @dataclass(frozen=True)
 class FolderDescription:
-    """What was found out about a folder.
+    """Description of a folder, with evidence.
 
     Attributes:
-        folder: it.
-        description: of it.
-        evidence: how each value was found.
-        scans: how many there are.
-        classes: boxes of each name in the labels.
-        lists: frames of each split to write; empty where lists were there, which are kept.
-        range_m: a range that holds the boxes.
+        folder: the folder.
+        description: content of ``dataset.yaml``.
+        evidence: origin of each value.
+        scans: number of scans.
+        classes: boxes by name in the labels.
+        lists: frames of each split to write; empty if lists exist.
+        range_m: range that contains the boxes.
         training: text of ``train.yaml``; None without boxes.
-        remarks: what a user should know besides.
+        remarks: further messages for the user.
     """
 
     folder: Path
@@ -62,12 +62,12 @@ class FolderDescription:
 
     @property
     def text(self) -> str:
-        """``dataset.yaml``."""
+        """Text of ``dataset.yaml``."""
         reasons = {item.field: f"{item.sure}: {item.how}" for item in self.evidence}
         return description_text(self.description, reasons)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain Python values, ready for JSON."""
+        """Return plain values for JSON."""
         return {
             "folder": str(self.folder),
             "scans": self.scans,
@@ -82,18 +82,18 @@ class FolderDescription:
 def describe_folder(
     folder: str | Path, *, val_share: float = 0.2, seed: int = 0, labels: bool = True
 ) -> FolderDescription:
-    """Look at a folder of one's own data; nothing is written.
+    """Describe an own folder without writing files.
 
     Args:
-        folder: with scans and, in it or below, labels and lists of frames.
-        val_share: share of the frames for validation, where there are no lists.
-        seed: of the choice of these.
-        labels: False describes the scans alone.
+        folder: folder of scans, labels and lists of frames, also in subfolders.
+        val_share: fraction of frames for validation, if there are no lists.
+        seed: seed of the validation split.
+        labels: False describes only the scans.
 
     Raises:
-        DataError: there are no scans; most scans or labels cannot be read; or files that look like labels
-            have no known format, no box, or other names than the scans.
-        ValueError: a share that is not between 0 and 1.
+        DataError: there are no scans, most scans or labels are unreadable, or labels have an unknown format,
+            no box, or other names than the scans.
+        ValueError: ``val_share`` is not between 0 and 1.
     """
     if not 0 < val_share < 1:
         raise ValueError(f"val_share must be between 0 and 1, got {val_share}")
@@ -101,7 +101,7 @@ def describe_folder(
     scans = find_scans(root)
     looked = _spread_over(scans.paths)
     measured = measure_scans(looked)
-    path = Evidence("scans.path", relative(scans.folder, root), f"{len(scans.paths)} scans there", "measured")
+    path = Evidence("scans.path", relative(scans.folder, root), f"{len(scans.paths)} scans", "measured")
     part = ScanPart(
         path.value,
         (measured.columns and tuple(measured.evidence[0].value)) or None,
@@ -115,7 +115,7 @@ def describe_folder(
     found = find_labels(root, scans) if labels else None
     reach, around = _reach(looked, measured)
     if found is None:
-        remarks.append("no labels: the scans alone are described, and there is nothing to train on")
+        remarks.append("no labels found: only the scans are described. Add labels to train.")
         bounds = suggested_range_m(np.zeros((0, 7)), reach, behind=around)
         evidence = (path, *measured.evidence)
         return FolderDescription(
@@ -127,7 +127,7 @@ def describe_folder(
     both = [path for path in scans.paths if path.stem in _labelled(found)]
     written = measure_written(data_set, [path.stem for path in _spread_over(both, _LABELLED_SAMPLE)])
     if not written.facts:
-        raise DataError(f"{found.path}: the labels hold no box; export them again, or say --no-labels")
+        raise DataError(f"{found.path}: the labels contain no box. Export them again, or add --no-labels.")
     remarks += _label_remarks(written, around)
     description = replace(description, labels=written.part, classes=written.classes)
     lists, listed = _lists(root, scans, found, written, data_set, val_share, seed)
@@ -150,10 +150,10 @@ def describe_folder(
 
 
 def write_files(described: FolderDescription, *, force: bool = False) -> list[Path]:
-    """Write ``dataset.yaml``, lists of frames and ``train.yaml``; returns what was written.
+    """Write ``dataset.yaml``, lists of frames and ``train.yaml``; return the written files.
 
     Raises:
-        DataError: one of them is there already, and ``force`` is not said.
+        DataError: a file exists, and ``force`` is False.
     """
     root = described.folder
     texts = {root / DESCRIPTION_NAME: described.text}
@@ -163,14 +163,14 @@ def write_files(described: FolderDescription, *, force: bool = False) -> list[Pa
     lists = [folder / f"{split}.txt" for split in described.lists]
     there = [path for path in (*texts, *lists) if path.exists()]
     if there and not force:
-        raise DataError(f"{there[0]}: is there already; --force overwrites it (force=True in Python)")
+        raise DataError(f"{there[0]} exists. Add --force to replace it (force=True in Python).")
     for path, text in texts.items():
         write_text(path, text)
     return [*texts, *(write_lists(folder, described.lists) if lists else ())]
 
 
 def _spread_over(paths: tuple[Path, ...] | list[Path], most: int = _SAMPLE) -> list[Path]:
-    """Some of the scans, over all of them."""
+    """Return evenly spread scans."""
     places = np.linspace(0, len(paths) - 1, min(len(paths), most)).round().astype(int)
     return [paths[place] for place in dict.fromkeys(places.tolist())]
 
@@ -181,7 +181,7 @@ def _labelled(found: FoundLabels) -> set[str]:
 
 def _label_part(root: Path, scans: FolderScans, found: FoundLabels) -> tuple[LabelPart, list[Evidence]]:
     where = relative(found.path, root)
-    how = f"{found.shared} of {len(scans.paths)} scans have labels there"
+    how = f"{found.shared} of {len(scans.paths)} scans have labels"
     evidence = [Evidence("labels.path", where, how, "measured")]
     evidence.append(
         Evidence("labels.format", found.kind.name, f"recognised as {found.kind.tool}", "measured")
@@ -190,28 +190,27 @@ def _label_part(root: Path, scans: FolderScans, found: FoundLabels) -> tuple[Lab
 
 
 def _label_remarks(written: MeasuredLabels, around: bool) -> list[str]:
-    """What was left out of the labels, and where they cover a part of the scan only."""
+    """Return messages about skipped labels, and labels that cover only a part of the scan."""
     remarks = []
     if written.unreadable:
         files = len(written.per_frame) + len(written.unreadable)
         remarks.append(
-            f"{len(written.unreadable)} of {files} label files cannot be read and are left out of the"
-            f" lists of frames: {'; '.join(written.unreadable[:5])}"
+            f"{len(written.unreadable)} of {files} label files are unreadable and left out of the lists of"
+            f" frames: {'; '.join(written.unreadable[:5])}"
         )
-    remarks += [
-        f"{count} entries of the labels were skipped: {why}" for why, count in written.skipped.items()
-    ]
+    remarks += [f"{count} label entries were skipped: {why}" for why, count in written.skipped.items()]
     sector = _labelled_sector(written.boxes)
     if around and sector is not None:
         remarks.append(
-            f"points lie all around, labels only from {sector[0]:.0f} to {sector[1]:.0f} degrees (0 is +x,"
-            " counter-clockwise): objects elsewhere teach nothing, and detections there count as false"
+            f"points lie all around, but labels only from {sector[0]:.0f} to {sector[1]:.0f} degrees (0 is"
+            " +x, counter-clockwise). Label all directions, or crop the scans: detections elsewhere count as"
+            " false."
         )
     return remarks
 
 
 def _labelled_sector(boxes: Array) -> tuple[float, float] | None:
-    """Bearings in degrees between which all boxes lie; None where they are few or lie all around."""
+    """Return the bearings in degrees that enclose all boxes; None for few boxes, or boxes all around."""
     if len(boxes) < _SECTOR_BOXES:
         return None
     bearings = np.sort(np.degrees(np.arctan2(boxes[:, 1], boxes[:, 0])))
@@ -226,19 +225,19 @@ def _labelled_sector(boxes: Array) -> tuple[float, float] | None:
 
 def _scan_remarks(scans: FolderScans, measured: MeasuredScans) -> list[str]:
     remarks = [f"{finding.message} {finding.fix}" for finding in measured.problems]
-    remarks += [f"cannot be read: {message}" for message in measured.unreadable[:5]]
+    remarks += [f"unreadable scan: {message}" for message in measured.unreadable[:5]]
     if scans.others:
         others = ", ".join(map(str, scans.others[:5]))
-        remarks.append(f"further folders of scans are left out (describe each by itself): {others}")
+        remarks.append(f"further folders of scans are not described: {others}. Run perceive init on each.")
     return remarks
 
 
 def _reach(paths: list[Path], measured: MeasuredScans) -> tuple[float, bool]:
-    """Distance in metres that most points are within, and whether they lie all around."""
+    """Return the distance in metres of most points, and True if they lie all around."""
     reaches, behind = [], []
     for path in paths:
         try:
-            raw = transformed(read_raw_cloud(path, columns=measured.columns), measured.transform)
+            raw = apply_transform(read_raw_cloud(path, columns=measured.columns), measured.transform)
         except DataError:
             continue
         facts = measure_scan("", raw, count_repeated=False)
@@ -258,7 +257,7 @@ def _lists(
 ) -> tuple[dict[str, list[str]], Evidence]:
     field, there = "splits", find_lists(root)
     if there is not None:
-        how = "lists of frames are there; without them new ones are made"
+        how = "existing lists of frames"
         return {}, Evidence(field, relative(there, root), how, "measured")
     both = [path.stem for path in scans.paths if path.stem in written.per_frame]
     times = {name: data_set.frame(name).time_ns for name in both}
@@ -267,7 +266,7 @@ def _lists(
     split = split_frames(frames, written.per_frame, share=share, seed=seed)
     order = "times" if len(known) == len(frames) else "names"
     how = (
-        f"{len(split.train)} frames to train on and {len(split.val)} to validate, whole blocks of"
-        f" {split.blocks} in the order of their {order}, so that neighbours are apart; seed {seed}"
+        f"{len(split.train)} frames for training and {len(split.val)} for validation, in {split.blocks}"
+        f" blocks by {order}, so that neighbouring frames stay together; seed {seed}"
     )
     return {"train": split.train, "val": split.val}, Evidence(field, _SPLITS, how, "likely")

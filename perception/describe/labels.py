@@ -1,4 +1,4 @@
-"""Conventions of labels, measured against the scans; classes, their counts and sizes."""
+"""Conventions of labels, measured on scans, and class statistics."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from perception.doctor.examine import DEFAULT_CLASSES
 from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels, points_by_class
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
-from perception.io.raw import transformed
+from perception.io.raw import apply_transform
 from perception.scans.facts import finite_xyz
 
-#: Fewer labelled boxes than this in the looked-at scans show no convention.
+#: Fewest boxes that show a convention.
 _LEAST_BOXES = 3
 _DEGREES_FROM = 2 * np.pi + 0.01
-#: Boxes whose written height is that of the bottom seem to be sunk: by so much of half their height.
+#: If z is that of the bottom, boxes seem sunk by at least this fraction of half their height.
 _SUNK_SHARE = 0.6
 
 Facts = list[LabelFacts]
@@ -34,11 +34,11 @@ class ClassFacts:
     """Boxes of one name in the labels.
 
     Attributes:
-        boxes: how many.
-        frames: in how many frames.
+        boxes: number of boxes.
+        frames: number of frames with such boxes.
         size_m: median length, width and height in metres.
-        points: median number of points inside, on the looked-at scans; None where none has such boxes.
-        points_boxes: boxes that this is the median of.
+        points: median number of points inside, in sampled scans; None without such boxes.
+        points_boxes: number of boxes of this median.
     """
 
     boxes: int
@@ -50,17 +50,17 @@ class ClassFacts:
 
 @dataclass(frozen=True)
 class MeasuredLabels:
-    """What was found out about labels.
+    """Measurements of labels.
 
     Attributes:
-        evidence: of all fields of ``labels`` but path and format, and of ``classes``.
-        part: their conventions.
-        classes: name in the labels to class.
-        facts: by name in the labels, the most frequent first.
+        evidence: origin of the fields of ``labels``, except path and format, and of ``classes``.
+        part: conventions of the labels.
+        classes: class by name in the labels.
+        facts: statistics by name in the labels, the most frequent first.
         per_frame: names of the boxes by frame.
-        boxes: (M, 7) float64 all boxes in metres in the LiDAR frame.
-        unreadable: what is wrong with labels that cannot be read.
-        skipped: entries of the files that are no boxes, by why they were skipped.
+        boxes: (M, 7) float64, all boxes in metres in the LiDAR frame.
+        unreadable: errors of unreadable labels.
+        skipped: number of skipped entries by reason.
     """
 
     evidence: tuple[Evidence, ...]
@@ -77,11 +77,11 @@ def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabe
     """Measure labels.
 
     Args:
-        data_set: with conventions as they usually are; all of its labels are read.
-        sample: frames whose scans are looked at.
+        data_set: data set with default conventions; all its labels are read.
+        sample: frames whose scans are measured.
 
     Raises:
-        DataError: most of the labels cannot be read.
+        DataError: most of the labels are unreadable.
     """
     angles = _angles(data_set)
     data_set = _with(data_set, angles=angles.value)
@@ -92,8 +92,8 @@ def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabe
     per_frame, rows, unreadable, skipped = _all_boxes(data_set)
     if 2 * len(unreadable) > len(per_frame) + len(unreadable):
         raise DataError(
-            f"{len(unreadable)} of {len(per_frame) + len(unreadable)} label files cannot be read, the first:"
-            f" {unreadable[0]}"
+            f"{len(unreadable)} of {len(per_frame) + len(unreadable)} label files are unreadable. Fix the"
+            f" first: {unreadable[0]}"
         )
     names = [name for listed in per_frame.values() for name in listed]
     classes, spelling = _classes(names)
@@ -127,15 +127,15 @@ def _angles(data_set: OwnDataSet) -> Evidence:
         largest, count = max(largest, float(np.abs(headings).max(initial=0))), count + len(headings)
     field = "labels.angles"
     if largest > _DEGREES_FROM:
-        how = f"headings reach {largest:.4g}, beyond a turn in radians"
+        how = f"headings reach {largest:.4g}, more than a turn in radians"
         return Evidence(field, "degrees", how, "measured")
-    how = f"{count} headings lie within {largest:.3g}, less than a turn"
+    how = f"{count} headings reach at most {largest:.3g}, less than a turn"
     sure: Surety = "assumed" if count < _LEAST_BOXES or largest == 0 else "likely"
     return Evidence(field, "radians", how, sure)
 
 
 def _bottom(data_set: OwnDataSet, sample: Sequence[str]) -> Evidence:
-    """Whether boxes stand on the ground only if their heights are those of their bottoms."""
+    """Check whether boxes stand on the ground only if z is that of their bottoms."""
     field, facts = "labels.z", _measured(data_set, sample)
     gaps = _joined(facts, lambda item: item.ground_gap_m)
     heights = _joined(facts, lambda item: item.heights_m)
@@ -146,9 +146,9 @@ def _bottom(data_set: OwnDataSet, sample: Sequence[str]) -> Evidence:
     raised = _measured(_with(data_set, z="bottom"), sample)
     inside, after = (_joined(found, lambda item: item.points).sum() for found in (facts, raised))
     if gap < -_SUNK_SHARE * half and abs(gap + half) < abs(gap) and after > 0.8 * inside:
-        how = f"as centres, boxes would be sunk by {-gap:.2f} m, half of their height; as bottoms they stand"
+        how = f"as centres, boxes would be sunk by {-gap:.2f} m, half their height; as bottoms they stand"
         return Evidence(field, "bottom", how, "measured")
-    how = f"as centres, the bottoms of the boxes lie {gap:+.2f} m from the ground around them (median)"
+    how = f"as centres, boxes stand {gap:+.2f} m from the ground (median)"
     return Evidence(field, "centre", how, "measured" if abs(gap) < 0.5 * half else "likely")
 
 
@@ -158,25 +158,25 @@ def _turn(data_set: OwnDataSet, sample: Sequence[str]) -> tuple[Evidence, Facts]
     found = better_turn(placed) if placed else None
     if found is None:
         elongated = sum(int((item.sizes[:, 0] > 1.3 * item.sizes[:, 1]).sum()) for item in placed)
-        how = "the boxes hold no more points when they are turned by 90 degrees or mirrored"
+        how = "turned or mirrored boxes do not contain more points"
         sure: Surety = "measured" if elongated >= _LEAST_BOXES else "assumed"
         return Evidence(field, 0.0, how, sure), facts
     if (TURNS[found.row].sign, TURNS[found.row].quarters) == (1, 1):
-        how = f"turned by 90 degrees the boxes hold {found.times:.1f} times the points; -90 would do as well"
+        how = f"turned by 90 degrees, boxes contain {found.times:.1f} times the points; -90 fits as well"
         turned = _with(data_set, turn_deg=90.0)
         return Evidence(field, 90.0, how, "likely"), _measured(turned, sample)
-    how = f"no turn mends the headings: {TURNS[found.row].message} ({found.times:.1f} times as many)"
+    how = f"no turn fixes the headings: {TURNS[found.row].message} ({found.times:.1f} times as many)"
     return Evidence(field, 0.0, how, "assumed"), facts
 
 
 def _measured(data_set: OwnDataSet, sample: Sequence[str]) -> Facts:
-    """The boxes of the looked-at frames against their scans; damaged files are passed over."""
+    """Measure the boxes of sampled frames; damaged files are skipped."""
     found = []
     for frame_id in sample:
         try:
             frame = data_set.frame(frame_id)
             if frame.labelled and frame.source is not None:
-                raw = transformed(read_raw_cloud(frame.source, columns=frame.columns), frame.transform)
+                raw = apply_transform(read_raw_cloud(frame.source, columns=frame.columns), frame.transform)
                 found.append(measure_labels(frame, finite_xyz(raw)))
         except DataError:
             continue
@@ -188,7 +188,7 @@ def _joined(facts: Facts, part: Callable[[LabelFacts], npt.NDArray[np.generic]])
 
 
 def _all_boxes(data_set: OwnDataSet) -> tuple[dict[str, list[str]], Array, list[str], dict[str, int]]:
-    """Read names by frame, all boxes, what is wrong with unreadable files, and why entries were skipped."""
+    """Read names by frame, all boxes, errors of unreadable files, and reasons of skipped entries."""
     reader, part = data_set.labels, data_set.description.labels
     assert reader is not None
     assert part is not None
@@ -208,12 +208,12 @@ def _all_boxes(data_set: OwnDataSet) -> tuple[dict[str, list[str]], Array, list[
 
 
 def _classes(names: Sequence[str]) -> tuple[dict[str, str | None], Evidence]:
-    """Map every name to a class of the shipped weights where it means one; spellings of others are joined."""
+    """Map names to classes of the shipped weights if they match; merge spellings of others."""
     counts = Counter(names)
     meant = mapped_classes([name for name, _ in counts.most_common()], DEFAULT_CLASSES)
     found: dict[str, str | None] = dict(meant)
     joined = [f"{name} is mapped to {other}" for name, other in meant.items() if name != other]
-    how = "name in the labels: class; write another class, or null to leave boxes out. " + ", ".join(
+    how = "name in the labels: class. Write another class, or null to drop boxes. " + ", ".join(
         f"{name}: {count}" for name, count in counts.most_common()
     )
     how += " boxes" if counts else "There are no boxes"

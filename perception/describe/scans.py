@@ -1,4 +1,4 @@
-"""Unit, axes, intensity and height of scans, measured on some of them."""
+"""Unit, axes, intensity and sensor height, measured on sampled scans."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from perception.describe.columns import find_columns
 from perception.describe.evidence import Evidence
 from perception.doctor.check_scans import FEW_POINTS
 from perception.errors import DataError
-from perception.io.point_cloud import read_raw_cloud, usual_transform
-from perception.io.raw import RawCloud, common_intensity_scale, transformed
+from perception.io.point_cloud import read_raw_cloud, transform_of_name
+from perception.io.raw import RawCloud, apply_transform, common_intensity_scale
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan
 from perception.scans.finding import Finding
 from perception.scans.geometry import check_geometry
 
-#: Around the fullest layer, which is found in coarse steps, the ground is measured again.
+#: The ground is measured again within this distance of the fullest layer, which is coarse.
 _GROUND_M = 0.25
 _LEAST_HEIGHT_M = 0.1
-#: On real roads the heights of scans of one sensor lie within 0.25 m, over water within 2.84 m.
+#: Heights of one sensor vary by up to 0.25 m on roads, and by 2.84 m over water.
 _NO_GROUND_M = 1.0
 _SMALL_UNITS = (0.001, 0.01)
 
 
 @dataclass(frozen=True)
 class MeasuredScans:
-    """What was found out about scans.
+    """Measurements of scans.
 
     Attributes:
-        evidence: of all fields of ``scans`` but the path.
-        columns: of their files.
-        transform: what makes them metres, x forward, y left, z up; with the height.
-        problems: what no transform mends.
-        unreadable: what is wrong with scans that cannot be read.
+        evidence: origin of the fields of ``scans``, except the path.
+        columns: columns of the files.
+        transform: conversion to metres, x forward, y left, z up, with the sensor height.
+        problems: findings that no transform fixes.
+        unreadable: errors of unreadable scans.
     """
 
     evidence: tuple[Evidence, ...]
@@ -49,32 +49,30 @@ class MeasuredScans:
 
 
 def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
-    """Measure scans of one folder, as they come.
-
-    Raises:
-        DataError: most cannot be read, or all are nearly empty.
-    """
+    """Measure scans of one folder; raise ``DataError`` if most are unreadable, or all nearly empty."""
     columns = find_columns(paths)
     names = None if columns.value is None else tuple(columns.value)
     clouds, unreadable = _read(paths, names)
     filled = [cloud for cloud in clouds if np.isfinite(cloud.xyz).all(axis=1).sum() >= FEW_POINTS]
     if not filled:
-        said = unreadable[0] if unreadable else f"{paths[0].parent}: fewer than {FEW_POINTS} points a scan"
-        raise DataError(f"{said}; nothing can be measured on these scans")
+        raise DataError(
+            unreadable[0]
+            if unreadable
+            else f"{paths[0].parent}: fewer than {FEW_POINTS} points per scan. Name a folder of whole scans."
+        )
     if 2 * len(unreadable) > len(paths):
         raise DataError(
-            f"{len(unreadable)} of the {len(paths)} scans looked at cannot be read, the first:"
-            f" {unreadable[0]}"
+            f"{len(unreadable)} of {len(paths)} sampled scans are unreadable. Fix the first: {unreadable[0]}"
         )
-    known = ScanTransform(axes=usual_transform(paths[0], ScanTransform())[0].axes)
+    known = ScanTransform(axes=transform_of_name(paths[0], ScanTransform())[0].axes)
     axes = known.axes is not None
-    facts = [_facts(transformed(cloud, known)) for cloud in filled]
-    geometry, transform = _mended(facts, known)
-    height = _height([transformed(cloud, transform) for cloud in filled])
+    facts = [_facts(apply_transform(cloud, known)) for cloud in filled]
+    geometry, transform = _correct(facts, known)
+    height = _height([apply_transform(cloud, transform) for cloud in filled])
     for scale in _SMALL_UNITS if transform.scale in _SMALL_UNITS else ():
-        # Millimetres and centimetres of a small place look alike; the height above the ground tells them.
+        # In small places millimetres and centimetres look alike; the sensor height decides.
         other = replace(transform, scale=scale)
-        seen = _height([transformed(cloud, other) for cloud in filled])
+        seen = _height([apply_transform(cloud, other) for cloud in filled])
         if _oddness(seen) < _oddness(height):
             transform, height = other, seen
     intensity = _intensity(facts)
@@ -100,8 +98,8 @@ def measure_scans(paths: Sequence[Path]) -> MeasuredScans:
     )
 
 
-def _mended(facts: Sequence[ScanFacts], known: ScanTransform) -> tuple[list[Finding], ScanTransform]:
-    """What is wrong with unit and axes, and all that mends it after what is known."""
+def _correct(facts: Sequence[ScanFacts], known: ScanTransform) -> tuple[list[Finding], ScanTransform]:
+    """Return findings about unit and axes, and the known transform with all corrections."""
     geometry = [item for item in check_geometry(facts) if item.check != "ground"]
     transform = known
     for finding in geometry:
@@ -111,7 +109,7 @@ def _mended(facts: Sequence[ScanFacts], known: ScanTransform) -> tuple[list[Find
 
 
 def _oddness(height: Evidence) -> float:
-    """How unusual a height above the ground is; infinite where none was found."""
+    """Return how unusual a sensor height is; infinite without one."""
     return abs(math.log(height.value / TRAINED_SENSOR_HEIGHT_M)) if height.value else math.inf
 
 
@@ -132,21 +130,21 @@ def _facts(cloud: RawCloud) -> ScanFacts:
 def _unit(findings: Sequence[Finding], scale: float, extent: float) -> Evidence:
     if any(finding.check == "units" for finding in findings):
         unit = {0.01: "centimetres", 0.001: "millimetres"}.get(scale, "another unit")
-        how = f"points reach {extent:.0f} units, too far for metres; in {unit} reach and height are usual"
+        how = f"points reach {extent:.0f} units, too far for metres; {unit} give a usual range"
         return Evidence("scans.scale", scale, how, "likely")
-    how = f"points reach {extent:.0f} units from the sensor, as metres would"
+    how = f"points reach {extent:.0f} units from the sensor, a usual range in metres"
     return Evidence("scans.scale", scale, how, "likely")
 
 
 def _axes(findings: Sequence[Finding], axes: str, facts: Sequence[ScanFacts], *, by_name: bool) -> Evidence:
-    said = [finding.message for finding in findings if finding.check == "axes"]
+    reasons = [finding.message for finding in findings if finding.check == "axes"]
     if by_name:
-        said = ["the name .pcd.bin is that of nuScenes, whose x points right and y forward", *said]
-    if said:
-        return Evidence("scans.axes", axes, " ".join(said), "likely")
+        reasons = [".pcd.bin is nuScenes' suffix, whose x points right and y forward", *reasons]
+    if reasons:
+        return Evidence("scans.axes", axes, " ".join(reasons), "likely")
     around = median([item.concentration for item in facts]) < 0.6
     if around:
-        how = "points are flat along z, so z is up; they lie all around: x is taken for forward"
+        how = "points are flat along z, so z is up; they lie all around, so x is assumed forward"
         return Evidence("scans.axes", axes, how, "assumed")
     return Evidence("scans.axes", axes, "points are flat along z and lie towards +x", "measured")
 
@@ -155,19 +153,19 @@ def _intensity(facts: Sequence[ScanFacts]) -> Evidence:
     field = "scans.intensity_scale"
     given = [item.intensity for item in facts if item.intensity is not None]
     if not given:
-        return Evidence(field, None, "the scans have no intensity: it is zero for the detector", "measured")
+        return Evidence(field, None, "the scans have no intensity, so the detector sees zeros", "measured")
     low, high = min(row[0] for row in given), max(row[2] for row in given)
     spans = f"values from {low:.4g} to {high:.4g} in {len(given)} scans"
     stored = [item.sample.intensity for item in facts if item.sample.intensity is not None]
     scale, known = common_intensity_scale(stored)
     if known:
         return Evidence(field, scale, spans, "measured")
-    how = f"{spans}, a range of no known sensor: one in a hundred is above {scale:g}"
+    how = f"{spans}, an unknown full scale; one in a hundred is above {scale:g}"
     return Evidence(field, scale, how, "assumed")
 
 
 def _height(clouds: Sequence[RawCloud]) -> Evidence:
-    """The height above the ground: the layer that most points are on, measured again around it."""
+    """Measure the sensor height: the distance to the layer with the most points."""
     heights, field = [], "scans.sensor_height_m"
     for cloud in clouds:
         finite = cloud.xyz[np.isfinite(cloud.xyz).all(axis=1)]
@@ -178,15 +176,15 @@ def _height(clouds: Sequence[RawCloud]) -> Evidence:
             z = below[:, 2].astype(np.float64)
             heights.append(-float(np.median(z[np.abs(z - layer) < _GROUND_M])))
     if 2 * len(heights) <= len(clouds):
-        how = "too few points lie below the sensor: 1.73 m, as of the data that the weights were made of"
+        how = "too few points below the sensor; assumed 1.73 m, as in the training data of the weights"
         return Evidence(field, None, how, "assumed")
     height = round(median(heights), 2)
     spread = max(heights) - min(heights)
     if spread > _NO_GROUND_M:
         how = (
-            f"the fullest layer below the sensor differs by {spread:.2f} m between {len(heights)} scans, so"
-            " it is no ground: 1.73 m, as of the data that the weights were made of"
+            f"the layer with the most points varies by {spread:.2f} m between {len(heights)} scans, so it is"
+            " not ground; assumed 1.73 m, as in the training data of the weights"
         )
         return Evidence(field, None, how, "assumed")
-    how = f"most points of {len(heights)} scans lie {height:.2f} m below the sensor, within {spread:.2f} m"
+    how = f"most points of {len(heights)} scans lie {height:.2f} m below the sensor (spread {spread:.2f} m)"
     return Evidence(field, height, how, "measured" if spread < 0.3 else "likely")

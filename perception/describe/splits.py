@@ -1,4 +1,4 @@
-"""Lists of frames for training and validation, in blocks of time so that neighbours do not stand in both."""
+"""Lists of frames for training and validation, in blocks of time that keep neighbours together."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 
 from perception.io.text import write_text
 
-#: Frames of a block, where there are enough of them for ten blocks; and the fewest blocks.
+#: Frames per block, and fewest blocks.
 _BLOCK_FRAMES = 20
 _LEAST_BLOCKS = 5
-#: File beside the lists that holds their digest.
+#: File with the digest of the lists.
 _MARK = ".made-by-init"
-#: Choices of blocks that are tried for one in which every class occurs on both sides.
+#: Number of random choices to try for one with every class in both lists.
 _TRIES = 200
 
 
 class Split(NamedTuple):
-    """Frames of both lists, in order, and of how many blocks they are."""
+    """Frames of both lists, in order, and the number of blocks."""
 
     train: list[str]
     val: list[str]
@@ -35,10 +35,10 @@ def split_frames(
     """Choose blocks of following frames for validation.
 
     Args:
-        frames: in the order of time.
-        names: of the boxes by frame; choices with every class on both sides are preferred.
-        share: of the frames, for validation.
-        seed: of the choice; the same gives the same lists.
+        frames: frames in order of time.
+        names: names of the boxes by frame, to prefer choices with every class in both lists.
+        share: fraction for validation.
+        seed: seed of the choice.
     """
     if len(frames) < 2:
         return Split(list(frames), [], len(frames))
@@ -63,7 +63,7 @@ def split_frames(
 
 
 def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> list[Path]:
-    """Write lists of frames with a mark by which a later run knows them for its own."""
+    """Write lists of frames, and their digest, by which a later run recognises them."""
     folder.mkdir(exist_ok=True)
     paths = []
     for split, frames in lists.items():
@@ -74,7 +74,7 @@ def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> list[Path]:
 
 
 def made_by_init(folder: Path) -> bool:
-    """Return True if :func:`write_lists` wrote all lists of a folder and nobody has changed them."""
+    """Return True if all lists of a folder are unchanged since :func:`write_lists`."""
     mark = folder / _MARK
     return mark.is_file() and mark.read_text(encoding="utf-8", errors="replace").strip() == _digest(folder)
 
@@ -88,7 +88,7 @@ def _digest(folder: Path) -> str:
 
 
 def in_time(frames: Sequence[str], times_ns: Mapping[str, int]) -> list[str]:
-    """Frames by their times where all have one, else by their names, numbers in them as numbers."""
+    """Sort frames by time if all have one, else by name with numeric order."""
     if all(name in times_ns for name in frames):
         return sorted(frames, key=lambda name: times_ns[name])
     return sorted(frames, key=_numbers_apart)

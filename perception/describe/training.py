@@ -1,4 +1,4 @@
-"""A configuration to train with: the configuration 'own' with the classes and the range of the data."""
+"""A training configuration: the shipped 'own' with the classes and the range of the data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from perception.data.own.labels import Array
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 
 _SHIPPED = Path(__file__).parents[1] / "configs" / "own.yaml"
-#: Beyond the boxes, and where there are none.
+#: Margin around boxes, and range without boxes.
 _MARGIN_M = 4.0
 _USUAL_REACH_M = 40.0
-#: Larger boxes are in another unit, which the doctor says.
+#: Larger boxes are in another unit, which the doctor reports.
 _LARGEST_BOX_M = 100.0
-#: Optimiser steps a training frame, and their limits: to fine-tune on a CPU.
+#: Optimiser steps per training frame, and their limits, for fine-tuning on a CPU.
 _STEPS_A_FRAME = 12
 _STEPS = (150, 3000)
 
@@ -29,19 +29,18 @@ _STEPS = (150, 3000)
 def suggested_range_m(
     boxes: Array, reach_m: float, *, behind: bool, raised_m: float = 0.0
 ) -> tuple[float, ...]:
-    """Return a range that holds the labelled boxes, of whole cells of the shipped detector.
+    """Return a range that contains the labelled boxes, in whole cells of the shipped detector.
 
-    Heights are at least those of the shipped detector, and more where boxes rise above or sink below them.
+    Heights are those of the shipped detector, extended if boxes exceed them.
 
     Args:
         boxes: (M, 7) in metres in the LiDAR frame.
-        reach_m: horizontal distance that 99 % of the points are within; of boxes beyond
-            twice of it, and of sizes that are none, nothing is held.
-        behind: whether points lie all around; else the range begins at the sensor.
-        raised_m: what the detector adds to z, see :func:`~perception.scans.tensors.raised_m`.
+        reach_m: horizontal distance of 99 % of the points; boxes beyond twice this are ignored.
+        behind: True if points lie all around; otherwise the range starts at the sensor.
+        raised_m: offset of z in the detector, see :func:`~perception.scans.tensors.raised_m`.
 
     Returns:
-        Minimum x, y, z, then maximum x, y, z, in metres; z as seen from the height of the weights' data.
+        Minimum x, y, z, then maximum x, y, z, in metres; z relative to the sensor height of training data.
     """
     detector = load_config(TrainConfig, _SHIPPED).detector
     cell = detector.pillars.pillar_size_m * detector.backbone.stride
@@ -51,7 +50,7 @@ def suggested_range_m(
     boxes = boxes[near & ((boxes[:, 3:6] > 0) & (boxes[:, 3:6] < _LARGEST_BOX_M)).all(axis=1)]
     if len(boxes):
         corners = box_corners_3d(boxes)
-        # A few boxes at odd places must not decide.
+        # Ignore outliers.
         reach = np.percentile(np.abs(corners[..., :2]).max(axis=1), 99, axis=0, method="higher") + _MARGIN_M
         ahead, aside = float(reach[0]), float(reach[1])
         z = corners[..., 2] + raised_m
@@ -59,38 +58,32 @@ def suggested_range_m(
         high = np.percentile(z.max(axis=1), 99, method="higher")
         bottom, top = min(bottom, math.floor(low)), max(top, math.ceil(high))
     if behind:
-        # Training turns such scenes all around.
+        # Training rotates such scenes by any angle.
         ahead = aside = max(ahead, aside)
     x, y = (_whole_cells(edge, cell) for edge in (ahead, aside))
     return (-x if behind else 0.0, -y, float(bottom), x, y, float(top))
 
 
 def _whole_cells(edge_m: float, cell_m: float) -> float:
-    """Return the length of the whole cells that an edge takes."""
-    # Without the small number, 1.28 m would take two cells: it is no multiple of 0.16 in binary.
+    """Round an edge up to whole cells."""
+    # The small number compensates binary rounding: 1.28 / 0.16 exceeds 8.
     return round(max(8, math.ceil(edge_m / cell_m - 1e-9)) * cell_m, 6)
 
 
 def training_text(classes: Sequence[str], range_m: Sequence[float], frames: int) -> str:
-    """``train.yaml``: the configuration ``own`` with classes, range and steps for the data.
-
-    Args:
-        classes: of the data set.
-        range_m: see :func:`suggested_range_m`.
-        frames: to train on.
-    """
+    """Return the text of ``train.yaml``: the configuration ``own`` with classes, range and steps."""
     shipped, (low, high) = load_config(TrainConfig, _SHIPPED), _STEPS
     detector = shipped.detector.with_classes(list(classes)).with_range(list(range_m))
     steps = min(high, max(low, _STEPS_A_FRAME * frames))
     augment = shipped.augment
     if range_m[0] >= 0:
-        # A scene that looks ahead must not be turned out of its range.
+        # Scans that look ahead must not be rotated out of the range.
         ahead = AugmentConfig()
         augment = replace(augment, rotation_rad=ahead.rotation_rad, paste_view_rad=ahead.paste_view_rad)
     values = to_dict(replace(shipped, detector=detector, augment=augment, steps=steps))
     head = (
         "# The configuration 'own' with the classes and the range of this folder; perceive train reads it.\n"
-        f"# z is as seen from {TRAINED_SENSOR_HEIGHT_M} m above the ground, wherever the sensor is.\n"
+        f"# z is relative to a sensor {TRAINED_SENSOR_HEIGHT_M} m above the ground.\n"
     )
     body: str = yaml.safe_dump(
         values, sort_keys=False, default_flow_style=None, width=100, allow_unicode=True

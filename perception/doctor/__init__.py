@@ -1,4 +1,4 @@
-"""Says in words what is wrong with a custom data set before training or detection."""
+"""Checks of a data set before training or detection, with explanations and fixes."""
 
 from perception.doctor.examine import examine_data_set
 from perception.doctor.report import DoctorReport, format_report

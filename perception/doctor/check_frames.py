@@ -1,4 +1,4 @@
-"""Scans that are the same under several names, within a split or in two of them."""
+"""Checks for copies of scans, within or across splits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,12 @@ from perception.scans.finding import Finding, with_frames
 
 
 def fingerprint(xyz: npt.NDArray[np.float32]) -> bytes:
-    """The same for the same points in the same order."""
+    """Return a hash of the points in order."""
     return hashlib.blake2b(np.ascontiguousarray(xyz).tobytes(), digest_size=16).digest()
 
 
 def check_repeated_scans(prints: Mapping[str, bytes], lists: Mapping[str, Iterable[str]]) -> list[Finding]:
-    """Frames whose scan is that of another frame.
-
-    Args:
-        prints: fingerprints by frame, of scans that hold points.
-        lists: frames by split.
-    """
+    """Find frames with the scan of another frame, by fingerprints of scans and frames of splits."""
     same: dict[bytes, list[str]] = {}
     for frame_id, value in prints.items():
         same.setdefault(value, []).append(frame_id)
@@ -35,15 +30,15 @@ def check_repeated_scans(prints: Mapping[str, bytes], lists: Mapping[str, Iterab
         Finding(
             "error",
             "splits",
-            f"{len(leaking)} scans stand in two splits under different names: what is trained on is tested.",
-            "Take the copies out of one of both splits.",
+            f"{len(leaking)} scans are in two splits under different names, so training data is tested.",
+            "Remove the copies from one of the splits.",
             tuple(name for ids in leaking for name in ids),
         ),
         Finding(
             "warning",
             "duplicates",
-            f"{sum(map(len, others))} frames hold {len(others)} scans: the same points under several names.",
-            "Check whether scans were exported twice; keep each once.",
+            f"{sum(map(len, others))} frames hold only {len(others)} different scans.",
+            "Check whether scans were exported twice, and keep one copy of each.",
             tuple(name for ids in others for name in ids),
         ),
     )

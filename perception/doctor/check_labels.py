@@ -1,4 +1,4 @@
-"""Checks of labels: classes, sizes, headings, and how the boxes sit in the scan."""
+"""Checks of labels: classes, sizes, headings, and positions in the scan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perception.doctor.label_facts import AXES_CHANGES, TURNS, Array, LabelFacts
 from perception.doctor.wording import CAMERA, LabelWords
 from perception.scans.finding import Finding, Severity, with_frames
 
-#: Plausible metres, length, width, height: (low, high) each.
+#: Plausible ranges of length, width and height in metres.
 PLAUSIBLE_SIZES_M = {
     "Car": ((2.2, 6.5), (1.0, 2.6), (1.0, 2.6)),
     "Van": ((3.0, 8.0), (1.3, 2.9), (1.3, 3.6)),
@@ -23,7 +23,7 @@ PLAUSIBLE_SIZES_M = {
     "Cyclist": ((1.1, 2.6), (0.2, 1.3), (1.0, 2.4)),
     "Tram": ((8.0, 70.0), (1.8, 3.6), (2.5, 5.0)),
 }
-#: Of classes that are not in the table.
+#: Ranges for other classes.
 _ANY_SIZE_M = ((0.05, 80.0), (0.05, 80.0), (0.02, 40.0))
 _USUAL_SIZE_M = 1.5
 _SIZE_UNITS = {"centimetres": 0.01, "millimetres": 0.001, "feet": 0.3048, "inches": 0.0254}
@@ -31,7 +31,7 @@ _SIZE_NAMES = ("length", "width", "height")
 
 _FAR_M = 2.0
 _FLOATING_M = 0.5
-#: Of low objects half a height is less than that.
+#: For low objects: the same as a fraction of half their height.
 _FLOATING_SHARE = 0.7
 _FLOATING_ALONE_M = 1.0
 
@@ -44,19 +44,19 @@ def check_labels(
     judge_place: bool,
     words: LabelWords = CAMERA,
 ) -> list[Finding]:
-    """All checks of labels; what follows from an error is not reported again.
+    """Run all checks of labels; consequences of an error are not reported.
 
     Args:
-        frames: the measured frames, at least one.
-        classes: classes that training or detection is meant for.
-        known: classes that the data set's labels use.
-        judge_place: also check how the boxes sit in the scans; pointless while units or axes are wrong.
-        words: for what is to be done.
+        frames: measured frames, at least one.
+        classes: classes to train or detect.
+        known: classes of the data set's labels.
+        judge_place: True also checks positions in the scans, which needs right units and axes.
+        words: fixes for the label format.
     """
     findings = check_classes(frames, classes, known, words)
     values = _check_headings(frames, words) + _check_sizes(frames, words)
     repeated = tuple(frame.frame_id for frame in frames if frame.same_as_another)
-    message = f"In {len(repeated)} frames a box stands in the file twice."
+    message = f"{len(repeated)} frames contain a box twice."
     findings += with_frames(Finding("warning", "duplicates", message, "Keep each box once.", repeated))
     if judge_place and not any(finding.severity == "error" for finding in values):
         values += _check_place(frames, words)
@@ -66,7 +66,7 @@ def check_labels(
 def _check_headings(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
     largest = max((float(np.abs(frame.rotations).max(initial=0)) for frame in frames), default=0)
     ids = tuple(frame.frame_id for frame in frames if (np.abs(frame.rotations) > 2 * np.pi + 0.01).any())
-    message = f"Headings (rotation_y, yaw) reach {largest:.4g}: they seem to be in degrees."
+    message = f"Headings (rotation_y, yaw) reach {largest:.4g}, so they seem to be in degrees."
     return with_frames(Finding("error", "heading", message, words.degrees, ids))
 
 
@@ -77,7 +77,7 @@ def _check_sizes(frames: Sequence[LabelFacts], words: LabelWords) -> list[Findin
             Finding(
                 "error",
                 "sizes",
-                f"In {len(empty)} frames a box has a size that is zero or negative.",
+                f"{len(empty)} frames contain a box with a zero or negative size.",
                 words.order,
                 empty,
             )
@@ -107,7 +107,7 @@ def _plausible(sizes: Array, limits: Array) -> npt.NDArray[np.bool_]:
 
 
 def _explain_sizes(sizes: Array, limits: Array, words: LabelWords) -> tuple[str, str]:
-    """The unit or order in which most sizes would be plausible."""
+    """Explain implausible sizes by another unit or order, and return the fix."""
     fitting = [
         unit for unit, factor in _SIZE_UNITS.items() if _plausible(sizes * factor, limits).mean() > 0.8
     ]
@@ -115,15 +115,14 @@ def _explain_sizes(sizes: Array, limits: Array, words: LabelWords) -> tuple[str,
         usual = {unit: float(np.median(sizes)) * _SIZE_UNITS[unit] / _USUAL_SIZE_M for unit in fitting}
         unit = min(fitting, key=lambda name: abs(np.log(usual[name])))
         return (
-            f": they seem to be in {unit}",
+            f", as if in {unit}",
             f"Multiply sizes (and locations) by {_SIZE_UNITS[unit]} to get metres.",
         )
     orders = list(itertools.permutations(range(3)))[1:]
     best = max(orders, key=lambda order: float(_plausible(sizes[:, order], limits).mean()))
     if _plausible(sizes[:, best], limits).mean() > 0.8:
         swapped = [_SIZE_NAMES[axis] for axis in range(3) if best[axis] != axis]
-        what = f"{', '.join(swapped[:-1])} and {swapped[-1]} seem to be interchanged"
-        return f": {what}", words.swapped
+        return f", as if {', '.join(swapped[:-1])} and {swapped[-1]} were swapped", words.swapped
     return "", words.order
 
 
@@ -142,7 +141,7 @@ def _check_place(frames: Sequence[LabelFacts], words: LabelWords) -> list[Findin
 
 
 def _check_axes_against_labels(frames: Sequence[LabelFacts]) -> list[Finding]:
-    """Would another unit or other axes of the scans put the points into the boxes?"""
+    """Check whether another unit or other axes of the scans would put points into the boxes."""
     supported = np.concatenate([frame.supported for frame in frames])
     tried = [frame.changed for frame in frames if frame.changed.shape[1]]
     if supported.mean() >= 0.5 or not tried:
@@ -156,9 +155,9 @@ def _check_axes_against_labels(frames: Sequence[LabelFacts]) -> list[Finding]:
         Finding(
             "error",
             "units" if change.axes is None else "axes",
-            f"Only {supported.mean():.0%} of the boxes hold points of an object, but the scans seem {seem}:"
-            f" after that change {shares[best]:.0%} would.",
-            f"{change.instruction}. Or correct the labels or the calibration if the scans are right.",
+            f"Only {supported.mean():.0%} of the boxes contain points of an object. The scans seem {seem}:"
+            f" with this change it would be {shares[best]:.0%}.",
+            f"{change.instruction}. If the scans are right, correct the labels or the calibration.",
             transform=change,
         )
     ]
@@ -178,7 +177,7 @@ def _check_floating(frames: Sequence[LabelFacts], words: LabelWords) -> list[Fin
     fix = words.other_frame
     if is_half:
         fix = words.floating_half if gap > 0 else words.sunk_half
-    return [Finding("error", "floating", f"The boxes {where} the ground around them (median).", fix)]
+    return [Finding("error", "floating", f"The boxes {where} the ground (median).", fix)]
 
 
 def _check_far(frames: Sequence[LabelFacts]) -> list[Finding]:
@@ -188,7 +187,7 @@ def _check_far(frames: Sequence[LabelFacts]) -> list[Finding]:
             "error" if share > 0.3 else "warning" if share > 0.05 else "info",
             "outside",
             f"{share:.1%} of the boxes are farther than {_FAR_M:.0f} m from every point of their scan.",
-            "Check that label, calibration and scan belong to the same frame; drop boxes that the sensor"
+            "Check that label, calibration and scan belong to the same frame. Delete boxes that the sensor"
             " does not see.",
             ids,
         )
@@ -202,8 +201,8 @@ def _check_empty(frames: Sequence[LabelFacts]) -> list[Finding]:
         Finding(
             "error" if share > 0.5 else "warning" if share > 0.15 else "info",
             "no points",
-            f"{share:.1%} of the boxes hold no point although the scan has points nearby.",
-            "Check time stamps and calibration if it is many; boxes without points cannot be learnt.",
+            f"{share:.1%} of the boxes contain no point, although the scan has points nearby.",
+            "If there are many, check timestamps and calibration. Boxes without points cannot be learnt.",
             ids,
         )
     )
@@ -212,13 +211,13 @@ def _check_empty(frames: Sequence[LabelFacts]) -> list[Finding]:
 def _share(
     frames: Sequence[LabelFacts], concerned: Sequence[npt.NDArray[np.bool_]]
 ) -> tuple[float, tuple[str, ...]]:
-    """Share of the boxes that something concerns, and the frames that they are in."""
+    """Return the fraction of the marked boxes, and their frames."""
     ids = (frame.frame_id for frame, boxes in zip(frames, concerned, strict=True) if boxes.any())
     return float(np.concatenate(concerned).mean()), tuple(ids)
 
 
 def _check_turned(frames: Sequence[LabelFacts], words: LabelWords) -> list[Finding]:
-    """Would the long boxes hold many more points with another heading?"""
+    """Check whether long boxes would contain many more points with another heading."""
     found = better_turn(frames)
     if found is None:
         return []
@@ -228,7 +227,7 @@ def _check_turned(frames: Sequence[LabelFacts], words: LabelWords) -> list[Findi
             "error",
             "heading",
             f"{TURNS[best].message} ({times:.1f} times as many).",
-            f"{words.turns[best]} Or length and width are interchanged.",
+            f"{words.turns[best]} Or swap length and width.",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Whether scans and boxes lie where a detector looks."""
+"""Checks of scans and boxes against the detection range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perception.scans.facts import ScanFacts
 from perception.scans.finding import Finding, Severity
 
 _MANY, _SOME = 0.5, 0.05
-#: Of the points of a scan, fewer than this are as good as none.
+#: A smaller fraction of the points counts as none.
 _NEARLY_NONE = 0.02
 
 
@@ -27,13 +27,13 @@ def check_range(
     *,
     sensor_height_m: float | None,
 ) -> list[Finding]:
-    """Points and boxes outside a range, which nothing is found in, or learnt from.
+    """Find points and boxes outside of the detection range.
 
     Args:
-        scans: the measured scans.
-        frames: the measured labels.
+        scans: measured scans.
+        frames: measured labels.
         pillars: range of the detector.
-        sensor_height_m: of the scans, where it is known: the detector looks as from 1.73 m.
+        sensor_height_m: sensor height of the scans, if known; the detector shifts them to 1.73 m.
     """
     if pillars.range_m is None:
         return []
@@ -43,8 +43,8 @@ def check_range(
     spans = ", ".join(f"{name} {a:g} to {b:g}" for name, a, b in zip("xyz", low, high, strict=True))
     shares = [float(_within(scan.sample.xyz, low, high).mean()) for scan in scans if scan.finite]
     if shares and median(shares) < _NEARLY_NONE:
-        what = f"The range of the config ({spans} m) is empty: it holds {median(shares):.1%} of the points."
-        fix = "Correct pillars.range_m of the config, or unit and axes of the scans."
+        what = f"The range of the config ({spans} m) contains only {median(shares):.1%} of the points."
+        fix = "Correct pillars.range_m in the config, or unit and axes of the scans."
         return [Finding("error", "range", what, fix)]
     centres = np.concatenate([np.zeros((0, 3)), *(frame.centres for frame in frames)])
     if not len(centres):
@@ -56,8 +56,8 @@ def check_range(
     ids = tuple(frame.frame_id for frame in frames if not _within(frame.centres, low, high).all())
     side = _side(centres[outside], low, high)
     severity: Severity = "error" if share > _MANY else "warning" if share > _SOME else "info"
-    what = f"{share:.1%} of the boxes lie outside the range of the config ({spans} m), mostly {side}."
-    fix = "They can be neither learnt nor found: enlarge pillars.range_m of the config."
+    what = f"{share:.1%} of the boxes are out of the range of the config ({spans} m), mostly {side}."
+    fix = "Enlarge pillars.range_m in the config to learn and detect them."
     return [Finding(severity, "range", what, fix, ids)]
 
 
@@ -67,7 +67,7 @@ def _within(xyz: npt.NDArray[Any], low: Array, high: Array) -> npt.NDArray[np.bo
 
 
 def _side(centres: Array, low: Array, high: Array) -> str:
-    """Where most of the centres are."""
+    """Return the side of the range on which most centres lie."""
     counts = {}
     for axis, name in enumerate("xyz"):
         counts[f"below {name}"] = int((centres[:, axis] < low[axis]).sum())

@@ -1,4 +1,4 @@
-"""Checks that need the scans alone: damage, units, axes, origin, ground, intensity."""
+"""Checks of scans: damage, units, axes, origin, ground, intensity."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from perception.scans.facts import ScanFacts
 from perception.scans.finding import Finding, with_frames
 from perception.scans.geometry import check_geometry
 
-#: Checks after whose errors the place of labels cannot be judged.
+#: After errors of these checks, positions of labels cannot be checked.
 PLACEMENT_CHECKS = frozenset({"units", "axes", "origin"})
 
 FEW_POINTS = 100
 
 
 def check_scans(scans: Sequence[ScanFacts], *, sensor_height_m: float | None = None) -> list[Finding]:
-    """All checks of scans; what follows from an error is not reported again.
+    """Run all checks of scans; consequences of an error are not reported.
 
     Args:
-        scans: the measured scans.
-        sensor_height_m: of the sensor above the ground, if it is known.
+        scans: measured scans.
+        sensor_height_m: height of the sensor above the ground, if known.
     """
     findings = _check_rows(scans)
     filled = [scan for scan in scans if scan.finite >= FEW_POINTS]
@@ -43,35 +43,35 @@ def _check_rows(scans: Sequence[ScanFacts]) -> list[Finding]:
             "error" if len(empty) == len(scans) else "warning",
             "empty",
             f"{len(empty)} of {len(scans)} frames have no usable point.",
-            "Record or export them again, or take them out of the data set.",
+            "Record or export them again, or remove them from the data set.",
             _ids(empty),
         ),
         Finding(
             "warning",
             "empty",
             f"{len(few)} frames have fewer than {FEW_POINTS} points.",
-            "Check that the whole scan was exported; take them out if the sensor was blocked.",
+            "Check that the whole scan was exported. Remove the frames if the sensor was blocked.",
             _ids(few),
         ),
         Finding(
             "warning",
             "not finite",
-            f"{len(bad)} frames hold NaN or infinite coordinates ({bad_share:.1%} of their points).",
-            "They are dropped on detection; better leave out missing returns on export.",
+            f"{len(bad)} frames contain NaN or infinite coordinates ({bad_share:.1%} of their points).",
+            "Leave out missing returns when exporting. The detector drops these points.",
             _ids(bad),
         ),
         Finding(
             "warning",
             "duplicates",
             f"In {len(zeros)} frames more than 1 % of the points lie exactly at (0, 0, 0).",
-            "These are missing returns written as zeros: leave them out on export.",
+            "Leave out missing returns when exporting, instead of writing zeros.",
             _ids(zeros),
         ),
         Finding(
             "warning",
             "duplicates",
-            f"In {len(repeated)} frames points occur more than once ({repeated_share:.0%} of their points).",
-            "Check whether a scan was written twice or clouds were joined; keep each point once.",
+            f"{len(repeated)} frames contain repeated points ({repeated_share:.0%} of their points).",
+            "Check whether a scan was written twice, and keep each point once.",
             _ids(repeated),
         ),
     )
@@ -81,20 +81,20 @@ def _check_intensity(scans: Sequence[ScanFacts]) -> list[Finding]:
     given = [(scan, scan.intensity) for scan in scans if scan.intensity is not None]
     unknown = [scan for scan, _ in given if scan.divisor is None]
     if unknown:
-        what = f"Intensity is negative or above 65535 in {len(unknown)} frames: an unknown range."
+        what = f"Intensity is negative or above 65535 in {len(unknown)} frames."
         fix = (
-            "Rescale it to 0..1, or leave it out. If it is not the intensity, say what the columns are"
+            "Rescale it to 0..1, or leave it out. If the column is not intensity, name the columns"
             " (--columns x,y,z,intensity,ring)."
         )
         return [Finding("error", "intensity", what, fix, _ids(unknown))]
     dark = [scan for scan in scans if scan.intensity is None or scan.intensity[2] <= 0]
     if dark:
         what = f"Intensity is zero or missing in {len(dark)} of {len(scans)} frames."
-        fix = "Export the sensor's intensity; without it use weights trained without intensity."
+        fix = "Export the sensor's intensity, or use weights that were trained without intensity."
         return [Finding("warning", "intensity", what, fix, _ids(dark) if len(dark) < len(scans) else ())]
     constant = [scan for scan, spread in given if spread[0] == spread[2]]
     if constant:
-        what = f"Intensity has one single value in {len(constant)} frames."
+        what = f"Intensity is constant in {len(constant)} frames."
         fix = "Export the sensor's measured intensity."
         return [Finding("warning", "intensity", what, fix, _ids(constant))]
     return _check_intensity_scale(scans)
@@ -107,14 +107,14 @@ def _check_intensity_scale(scans: Sequence[ScanFacts]) -> list[Finding]:
         odd = [scan for scan in scans if scan.divisor == fewest]
         ranges = " and ".join(f"0..{divisor:.0f}" for divisor in divisors)
         what = (
-            f"Intensity has different ranges in different frames ({ranges}), which the reader cannot know"
-            " apart from dark scenes."
+            f"Intensity has different ranges in different frames ({ranges}), which look the same as dark"
+            " scenes."
         )
         fix, mend = "Export all frames with intensity in 0..1.", ScanTransform(intensity_scale=max(divisors))
         return [Finding("error", "intensity", what, fix, _ids(odd), mend)]
     if divisors and divisors[0] > 1:
-        what = f"Intensity is stored as 0..{divisors[0]:.0f}; the reader divides it by that number."
-        return [Finding("info", "intensity", what, "Nothing to do; other programs may want it in 0..1.")]
+        what = f"Intensity is stored as 0..{divisors[0]:.0f} and is divided by that number when read."
+        return [Finding("info", "intensity", what, "Nothing to do. Other programs may need 0..1.")]
     return []
 
 

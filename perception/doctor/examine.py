@@ -1,4 +1,4 @@
-"""Reads a data set frame by frame and lets the checks judge it."""
+"""Reading of a data set, frame by frame, for the checks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHOWN_FILES = 10
 
 @dataclass
 class _Survey:
-    """How scans are read, and what was measured so far; of the points only samples are kept."""
+    """Measurements so far; only samples of points are stored."""
 
     columns: Columns | None
     transform: ScanTransform
@@ -49,8 +49,8 @@ class _Survey:
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
     @contextmanager
-    def noting(self, frame: Frame) -> Iterator[None]:
-        """Note that a file of the frame cannot be read, and go on."""
+    def record_errors(self, frame: Frame) -> Iterator[None]:
+        """Record an unreadable file of the frame and continue."""
         try:
             yield
         except DataError as error:
@@ -70,25 +70,24 @@ def examine_data_set(
 ) -> DoctorReport:
     """Check a data set before training or detection.
 
-    Files that cannot be read become findings and do not end the examination. Where units or axes of the scans
-    are wrong, the place of the labels is not judged: fix the errors and run again.
+    Unreadable files become findings. If units or axes of the scans are wrong, positions of labels are not
+    checked: fix the errors and run again.
 
     Args:
-        root: of any kind that :func:`~perception.data.open_data_set` knows, or a folder of scans.
-        classes: classes that training or detection is meant for; None: those of the shipped detector on
-            KITTI's data, else all of the data set.
-        pillars: range of the detector that is meant; None: whether boxes lie in it is not judged.
-        weights: shipped name or file that training starts from; None: whether they know the classes under
-            other names is not judged.
-        columns, transform: how the scans are read, as for :func:`~perception.io.load_point_cloud`; of a data
-            set that says so itself, what is to be changed besides.
-        max_frames: examine only so many frames, spread evenly over the data set.
-        on_frame: called with the number of frames done and the number of all, for a progress bar.
+        root: a data set for :func:`~perception.data.open_data_set`, or a folder of scans.
+        classes: classes to train or detect; None means those of the shipped detector for KITTI data, else all
+            of the data set.
+        pillars: range of the detector; None skips the check of ranges.
+        weights: shipped name or file to fine-tune; None skips the check of its class names.
+        columns, transform: as for :func:`~perception.io.load_point_cloud`, applied after those of the data
+            set.
+        max_frames: number of frames to check, spread evenly; None means all.
+        on_frame: called with the number of finished frames, and of all frames.
 
     Raises:
-        DataError: there is no such folder, or it holds no data set.
-        CheckpointError: no such weights.
-        ValueError, TypeError: ``max_frames`` is below 1, or no such columns.
+        DataError: the folder does not exist or is not a data set.
+        CheckpointError: the weights do not exist.
+        ValueError, TypeError: ``max_frames`` is below 1, or ``columns`` is invalid.
     """
     if max_frames is not None and max_frames < 1:
         raise ValueError(f"max_frames must be at least 1, got {max_frames}")
@@ -106,8 +105,8 @@ def examine_data_set(
     findings = data_set.check_files() + _unreadable_findings(survey.unreadable)
     findings += _skipped_findings(survey.skipped)
     if len(frame_ids) < len(data_set):
-        what = f"{len(frame_ids)} of {len(data_set)} frames were examined."
-        findings.append(Finding("info", "sample", what, "Leave out the limit to examine all."))
+        what = f"{len(frame_ids)} of {len(data_set)} frames were checked."
+        findings.append(Finding("info", "sample", what, "Leave out --max-frames to check all."))
     if classes is None:
         others = data_set.evaluation not in (None, "kitti")
         classes = data_set.classes if others else DEFAULT_CLASSES
@@ -122,10 +121,10 @@ def examine_data_set(
 
 
 def _survey_frame(frame: Frame, survey: _Survey) -> None:
-    """Measure scan and labels of one frame; a damaged file is noted and the rest still measured."""
+    """Measure scan and labels of one frame; a damaged file is recorded."""
     xyz: Array = np.zeros((0, 3))
     if frame.source is not None:
-        with survey.noting(frame):
+        with survey.record_errors(frame):
             raw, survey.sensor_height_m = frame.stored(survey.columns, survey.transform)
             if len(raw.xyz):
                 survey.prints[frame.frame_id] = fingerprint(raw.xyz)
@@ -133,30 +132,30 @@ def _survey_frame(frame: Frame, survey: _Survey) -> None:
             xyz = finite_xyz(raw)
     placed = False
     if frame.calibrated:
-        with survey.noting(frame):
+        with survey.record_errors(frame):
             survey.calibrations.append((frame.frame_id, frame.calibration))
             placed = True
     if frame.labelled:
         survey.skipped += [(why, frame.frame_id) for why in frame.skipped]
-        with survey.noting(frame):
+        with survey.record_errors(frame):
             survey.labels.append(measure_labels(frame, xyz if placed or not frame.objects else xyz[:0]))
 
 
 def _unreadable_findings(unreadable: Sequence[tuple[str, DataError]]) -> list[Finding]:
     shown, rest = unreadable[:_SHOWN_FILES], unreadable[_SHOWN_FILES:]
-    told: list[tuple[str, tuple[str, ...]]] = [(str(error), (name,)) for name, error in shown]
-    told.append((f"{len(rest)} more files cannot be read.", tuple(frame_id for frame_id, _ in rest)))
-    fix = "Repair or replace the file, or take the frame out of the data set."
-    return with_frames(*(Finding("error", "unreadable", message, fix, ids) for message, ids in told))
+    rows: list[tuple[str, tuple[str, ...]]] = [(str(error), (name,)) for name, error in shown]
+    rows.append((f"{len(rest)} more files are unreadable.", tuple(frame_id for frame_id, _ in rest)))
+    fix = "Repair or replace the file, or remove the frame from the data set."
+    return with_frames(*(Finding("error", "unreadable", message, fix, ids) for message, ids in rows))
 
 
 def _skipped_findings(skipped: Sequence[tuple[str, str]]) -> list[Finding]:
-    fix = "Nothing to do if these are meant to be left out."
+    fix = "Nothing to do if you do not need them."
     return [
         Finding(
             "info",
             "skipped",
-            f"{count} entries of the labels were skipped: {why}.",
+            f"{count} label entries were skipped: {why}.",
             fix,
             tuple(dict.fromkeys(name for other, name in skipped if other == why)),
         )
@@ -181,20 +180,20 @@ def _judge(
     if pillars is not None and not astray:
         labels += check_range(survey.scans, survey.labels, pillars, sensor_height_m=height_m)
     if any(item.check == "units" for item in labels):
-        # The ground was judged in the wrong unit.
+        # The ground was measured in the wrong unit.
         findings = [item for item in findings if item.check != "ground"]
     return findings + labels + calibration
 
 
 def _calibration_findings(calibrations: Sequence[tuple[str, CameraCalibration]]) -> list[Finding]:
-    """The camera's optical axis should point along the LiDAR's x, or x is not forward for the labels."""
+    """Check that the camera looks along the LiDAR's x axis, as labels assume."""
     ids = tuple(name for name, calibration in calibrations if calibration.lidar_from_camera[0, 2] < 0.7)
     return with_frames(
         Finding(
             "warning",
             "calibration",
             f"In {len(ids)} frames the camera does not look along +x of the LiDAR frame.",
-            "Check the axes in Tr_velo_to_cam: camera x right, y down, z forward; LiDAR x forward, y left,"
+            "Check the axes in Tr_velo_to_cam. Camera: x right, y down, z forward. LiDAR: x forward, y left,"
             " z up.",
             ids,
         )
@@ -223,7 +222,7 @@ def _spread(values: Sequence[int]) -> Spread:
 
 
 def _extremes(rows: Sequence[tuple[float, float, float]]) -> Spread:
-    """Smallest low, median of the medians, largest high."""
+    """Return the smallest low, the median of medians, and the largest high."""
     if not rows:
         return Spread()
     table = np.array(rows, np.float64)

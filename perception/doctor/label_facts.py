@@ -16,24 +16,24 @@ from perception.io.transform import ScanTransform
 
 Array = npt.NDArray[np.float64]
 
-#: Heights above the bottom of a box from which points are those of an object, not of the ground.
+#: Points this far above the bottom of a box belong to the object, not to the ground.
 OBJECT_ABOVE_BOTTOM_M = 0.3
 #: A box with this many such points is supported by the scan.
 SUPPORT_POINTS = 3
 _GROUND_RING_M = 3.0
-#: Boxes with so many points, in one heading or another, show which one is right.
+#: Boxes with so many points show which heading is right.
 _CLEAR_POINTS = 10
-#: Larger boxes are in another unit: the check of sizes reports them, and no point is counted.
+#: Larger boxes are in another unit, which the check of sizes reports; their points are not counted.
 _LARGEST_BOX_M = 100.0
-#: Points beside a box that show ground: how many, how thick their layer is, its share of them, and on how
-#: many quarters around the box. Of boats at quays none has it, of the boxes of KITTI, nuScenes
-#: and DAIR-V2X 17 to 65 %.
+#: Ground next to a box: number of points, thickness of their layer, its fraction of them, and the number of
+#: quadrants around the box. 17 to 65 % of the boxes of KITTI, nuScenes and DAIR-V2X have it, boats at quays
+#: do not.
 _GROUND_POINTS, _GROUND_LAYER_M, _GROUND_SHARE, _GROUND_SIDES = 20, 0.3, 0.3, 3
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Another heading that the labels may have meant: ``sign * yaw + quarters * pi / 2``."""
+    """An alternative heading: ``sign * yaw + quarters * pi / 2``."""
 
     sign: int
     quarters: int
@@ -41,13 +41,13 @@ class Turn:
 
 
 TURNS = (
-    Turn(1, 1, "The boxes hold many more points when turned by 90 degrees"),
-    Turn(-1, 0, "The boxes hold many more points when their yaw changes its sign"),
-    Turn(-1, -1, "The boxes fit when rotation_y is taken as the yaw of the LiDAR frame"),
+    Turn(1, 1, "The boxes contain many more points if turned by 90 degrees"),
+    Turn(-1, 0, "The boxes contain many more points with the opposite sign of yaw"),
+    Turn(-1, -1, "The boxes fit if rotation_y is the yaw in the LiDAR frame"),
 )
 
 
-#: Changes of the scan's unit or axes that may be missing, by what the scans then seem to be.
+#: Possible missing conversions of the scans, by what the scans seem to be.
 AXES_CHANGES = {
     "to be in feet": ScanTransform(0.3048),
     "to be in centimetres": ScanTransform(0.01),
@@ -64,25 +64,25 @@ AXES_CHANGES = {
 
 @dataclass(frozen=True, eq=False)
 class LabelFacts:
-    """The boxes of one frame in numbers; DontCare is left out.
+    """Measurements of the boxes of one frame, without DontCare.
 
     Attributes:
         frame_id: name of the frame.
         types: M class names as written.
         sizes: (M, 3) length, width, height as written.
         rotations: (M,) rotation_y as written.
-        placed: (M,) bool: boxes with usable numbers, in a frame with scan and calibration. The rows below
-            belong to these boxes, P of them.
+        placed: (M,) bool, boxes with usable numbers in a frame with scan and calibration. Attributes below
+            have a row for each of these P boxes.
         points: (P,) points inside.
-        supported: (P,) bool: enough points inside and clear of the ground.
-        distance_m: (P,) from the surface of the box to the nearest point of the scan.
-        ground_gap_m: (P,) bottom of the box above the ground around it; NaN where the points show none.
-        centres: (P, 3) of the boxes, metres in the LiDAR frame.
-        heights_m: (P,) height of the boxes.
+        supported: (P,) bool, enough points inside and above the ground.
+        distance_m: (P,) distance from the surface of the box to the nearest point.
+        ground_gap_m: (P,) height of the box's bottom above the ground; NaN without visible ground.
+        centres: (P, 3) centres, metres in the LiDAR frame.
+        heights_m: (P,) heights of the boxes.
         turned: (P, 3) points inside after each of ``TURNS``.
-        changed: (P, 10) bool: supported after each of ``AXES_CHANGES``; (P, 0) where it was not tried because
-            most boxes of the frame are supported as they are.
-        same_as_another: boxes that stand in the file twice.
+        changed: (P, 10) bool, supported after each of ``AXES_CHANGES``; (P, 0) if most boxes of the frame are
+            supported anyway.
+        same_as_another: number of repeated boxes.
     """
 
     frame_id: str
@@ -105,11 +105,11 @@ def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
     """Measure the boxes of one frame.
 
     Args:
-        frame: its labels, as a camera or the LiDAR sees them.
-        xyz: (N, 3) finite points in the LiDAR frame; without any no box is placed, and no calibration read.
+        frame: the frame.
+        xyz: (N, 3) finite points in the LiDAR frame; without points, no box is placed.
 
     Raises:
-        DataError: the labels cannot be read.
+        DataError: the labels are unreadable.
     """
     labelled = [item for item in frame.objects if item.type != DONT_CARE]
     types = [item.type for item in labelled] if frame.objects else frame.labels
@@ -144,14 +144,14 @@ def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
 
 
 class BetterTurn(NamedTuple):
-    """The row of ``TURNS`` after which boxes hold so many times the points."""
+    """A row of ``TURNS``, and the factor by which it increases the points in boxes."""
 
     row: int
     times: float
 
 
 def points_by_class(facts: Sequence[LabelFacts]) -> dict[str, list[int]]:
-    """Points inside each placed box of each class, frame by frame."""
+    """Return the numbers of points in placed boxes, by class."""
     inside: dict[str, list[int]] = {}
     for frame in facts:
         placed = [name for name, place in zip(frame.types, frame.placed, strict=True) if place]
@@ -161,7 +161,7 @@ def points_by_class(facts: Sequence[LabelFacts]) -> dict[str, list[int]]:
 
 
 def better_turn(frames: Sequence[LabelFacts]) -> BetterTurn | None:
-    """Another heading with which the long boxes would hold many more points; None where there is none."""
+    """Find a heading with which long boxes contain many more points, or None."""
     points = np.concatenate([frame.points for frame in frames])
     turned = np.concatenate([frame.turned for frame in frames])
     sizes = np.concatenate([frame.sizes[frame.placed] for frame in frames])
@@ -170,7 +170,7 @@ def better_turn(frames: Sequence[LabelFacts]) -> BetterTurn | None:
     if clear.sum() < 3:
         return None
     points, turned = points[clear], turned[clear]
-    # Every box counts alike: the log of the ratio, so that near boxes do not outvote the others.
+    # The log of the ratio gives all boxes the same weight, also distant ones with few points.
     gain = np.median(np.log((turned + 1.0) / (points + 1.0)[:, None]), axis=0)
     total = turned.sum(axis=0) / max(int(points.sum()), 1)
     best = int(np.argmax(total))
@@ -180,14 +180,14 @@ def better_turn(frames: Sequence[LabelFacts]) -> BetterTurn | None:
 
 
 def _near(xyz: Array, box: Array) -> Array:
-    """The points around a box, seen from above: all that any heading can hold, and the ground nearby."""
+    """Return the points around a box: those of any heading, and the ground nearby."""
     reach = np.hypot(box[3], box[4]) / 2 + _GROUND_RING_M
     x, y = xyz[:, 0] - box[0], xyz[:, 1] - box[1]
     return np.asarray(xyz[x * x + y * y < reach**2])
 
 
 def _raised(box: Array) -> Array:
-    """The box without its lowest part, where it holds ground."""
+    """Return the box without its lowest part, which may contain ground."""
     margin = min(OBJECT_ABOVE_BOTTOM_M, box[5] / 2)
     return np.asarray(box + np.array([0, 0, margin / 2, 0, 0, -margin, 0]))
 
@@ -198,7 +198,7 @@ def _turned(box: Array, turn: Turn) -> Array:
 
 
 def _count_inside(xyz: Array, boxes: Array) -> npt.NDArray[np.int64]:
-    """(M, 2 + len(TURNS)) points inside each box as it is, raised, and with each turn."""
+    """Count points inside each box, inside its raised part, and after each turn: (M, 2 + len(TURNS))."""
     counts = np.zeros((len(boxes), 2 + len(TURNS)), np.int64)
     for row, box in zip(counts, boxes, strict=True):
         variants = np.stack([box, _raised(box), *(_turned(box, turn) for turn in TURNS)])
@@ -214,13 +214,13 @@ def _changed(xyz: Array, boxes: Array, supported: npt.NDArray[np.bool_]) -> npt.
 
 
 def _supported(xyz: Array, boxes: Array) -> npt.NDArray[np.bool_]:
-    """(M,) boxes whose part above the ground holds points."""
+    """Return (M,) bool, boxes with points above the ground."""
     counts = [points_in_boxes(_near(xyz, box), _raised(box)[None]).sum() for box in boxes]
     return np.asarray(counts) >= SUPPORT_POINTS
 
 
 def _distance_to_points(xyz: Array, boxes: Array) -> Array:
-    """(M,) metres from the surface of each box to the nearest point; 0 with a point inside."""
+    """Return (M,) distances from the surface of each box to the nearest point; 0 with a point inside."""
     distance = np.zeros(len(boxes))
     for index, box in enumerate(boxes):
         offset = (xyz if not len(near := _near(xyz, box)) else near) - box[:3]
@@ -232,10 +232,10 @@ def _distance_to_points(xyz: Array, boxes: Array) -> Array:
 
 
 def _gap_to_ground(xyz: Array, boxes: Array) -> Array:
-    """(M,) metres from the ground around each box up to its bottom; NaN where the points show no ground.
+    """Return (M,) heights of box bottoms above the ground; NaN without visible ground.
 
-    Ground is the lowest layer of the points beside a box, if it holds many of them and lies on several sides:
-    hulls, walls and quays rise on one side, and water returns hardly a point.
+    Ground is the lowest layer of the points around a box, if it contains many of them on several sides. Walls
+    and quays are on one side only, and water returns few points.
     """
     gap = np.full(len(boxes), np.nan)
     for index, box in enumerate(boxes):

@@ -1,4 +1,4 @@
-"""What the doctor found, as data and as text."""
+"""The report of the doctor, as data and as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN_FRAMES = 5
 
 @dataclass(frozen=True)
 class Spread:
-    """Smallest, median and largest of some numbers; zeros where there are none."""
+    """Smallest, median and largest of some numbers; zeros without numbers."""
 
     low: float = 0.0
     median: float = 0.0
@@ -29,15 +29,15 @@ class Spread:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Numbers of a data set.
+    """Statistics of a data set.
 
     Attributes:
-        frames: frames whose scan could be read.
-        points: points a frame.
-        boxes: number of labelled boxes of each class, DontCare left out.
+        frames: frames with a readable scan.
+        points: points per frame.
+        boxes: labelled boxes per class, without DontCare.
         points_per_box: points inside the boxes of each class.
-        axes: smallest, median and largest x, y and z over all frames, in the unit of the files.
-        intensity: smallest, median and largest intensity, in the range of the files.
+        axes: ranges of x, y and z over all frames, in the unit of the files.
+        intensity: range of intensity, as in the files.
     """
 
     frames: int
@@ -50,13 +50,13 @@ class Statistics:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All findings, errors first, and the numbers of the data set.
+    """Findings, errors first, and statistics of a data set.
 
     Attributes:
-        root: of the data set.
-        findings: of scans as they were read.
-        statistics: of scans as they were read.
-        read_with: how they were read.
+        root: folder of the data set.
+        findings: findings.
+        statistics: statistics of the scans as read.
+        read_with: transform with which scans were read.
     """
 
     root: str
@@ -66,7 +66,7 @@ class DoctorReport:
 
     @property
     def transform(self) -> ScanTransform:
-        """How the scans should be read (``load_point_cloud(transform=...)``), by what was found."""
+        """Transform with which the scans should be read (``load_point_cloud(transform=...)``)."""
         made = self.read_with
         for finding in self.findings:
             if finding.transform is not None:
@@ -75,11 +75,11 @@ class DoctorReport:
 
     @property
     def ok(self) -> bool:
-        """No finding is an error."""
+        """True if no finding is an error."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain Python values, ready for JSON."""
+        """Return plain values for JSON."""
         return {"root": self.root, "ok": self.ok} | {
             "findings": [_plain(finding) for finding in self.findings],
             "options": self.transform.options,
@@ -94,19 +94,19 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 
 def sorted_findings(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then warnings; within these in the order of the checks."""
+    """Sort findings by severity, then in the order of the checks."""
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.severity)))
 
 
 def format_report(report: DoctorReport) -> RenderableType:
-    """The report as tables and paragraphs for a ``rich`` console."""
+    """Format the report as tables and paragraphs for a ``rich`` console."""
     parts: list[RenderableType] = [Text(report.root, style="bold"), _numbers(report.statistics)]
     if report.statistics.boxes:
         parts.append(_classes(report.statistics))
     parts += [_paragraph(finding) for finding in report.findings]
     if any(finding.transform for finding in report.findings):
         parts.append(
-            Text(f"read as they should be: perceive detect {report.transform.options}", style="bold")
+            Text(f"To read the scans correctly: perceive detect {report.transform.options}", style="bold")
         )
     counts = {name: sum(finding.severity == name for finding in report.findings) for name in _ORDER}
     verdict = "Fix the errors first." if not report.ok else "No errors."
@@ -116,7 +116,7 @@ def format_report(report: DoctorReport) -> RenderableType:
 
 
 def _numbers(statistics: Statistics) -> Table:
-    spreads = {"points a frame": statistics.points, **statistics.axes, "intensity": statistics.intensity}
+    spreads = {"points per frame": statistics.points, **statistics.axes, "intensity": statistics.intensity}
     rows = [(name, *_cells(spread, ".6g")) for name, spread in spreads.items()]
     return Table(("", "min", "median", "max"), rows, title=f"{statistics.frames} frames")
 
@@ -126,7 +126,7 @@ def _classes(statistics: Statistics) -> Table:
         (name, count, *_cells(statistics.points_per_box.get(name, Spread()), ".0f"))
         for name, count in statistics.boxes.items()
     ]
-    return Table(("class", "boxes", "points a box: min", "median", "max"), rows)
+    return Table(("class", "boxes", "points per box: min", "median", "max"), rows)
 
 
 def _cells(spread: Spread, spec: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Readers and writers: one file per source, all of them behind ``load_point_cloud`` and ``kitti``."""
+"""Readers and writers of point clouds, recordings, poses and times."""
 
 from perception.io.point_cloud import (
     SUPPORTED_SUFFIXES,

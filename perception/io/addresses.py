@@ -18,13 +18,13 @@ _WEB = ("http://", "https://")
 
 
 class RemotePath(NamedTuple):
-    """An address with what reaches it.
+    """A file or folder of a remote file system.
 
     Attributes:
-        files: fsspec's file system.
-        path: in it.
-        before: what addresses begin with where paths begin with ``within``; after it they are the same.
-        within: see ``before``.
+        files: fsspec file system.
+        path: path within ``files``.
+        before: prefix of addresses that replaces the prefix ``within`` of paths.
+        within: prefix of paths that ``before`` replaces in addresses.
     """
 
     files: Any
@@ -33,12 +33,12 @@ class RemotePath(NamedTuple):
     within: str
 
     def address(self, path: str) -> str:
-        """Of a path of the file system."""
+        """Return the address of a path of the file system."""
         return self.before + path.removeprefix(self.within)
 
 
 def path_or_address(text: str) -> Path | str:
-    """An argument as a path of this machine (``file://`` is one too), or as the address that it is."""
+    """Return a local path, also for ``file://``, or the address as it is."""
     if "://" not in text:
         return Path(text)
     if text.lower().startswith("file://"):
@@ -47,7 +47,7 @@ def path_or_address(text: str) -> Path | str:
 
 
 def address_path(address: str) -> PurePosixPath:
-    """The path in an address, for names and suffixes; that of the web without its query."""
+    """Return the path in an address, for names and suffixes; URLs lose their query."""
     if not address.lower().startswith(_WEB):
         return PurePosixPath(address.partition("://")[2])
     split = urlsplit(address)
@@ -55,36 +55,36 @@ def address_path(address: str) -> PurePosixPath:
 
 
 def open_place(address: str) -> RemotePath:
-    """What reaches an address.
+    """Find the file system of an address.
 
     Raises:
-        ImportError: fsspec or the package of the protocol is missing; says how to install it.
-        DataError: there is no such protocol, or the address is none of it.
+        ImportError: fsspec or the package of the protocol is missing; the message has the pip command.
+        DataError: the protocol is unknown, or the address is invalid.
     """
     try:
         import fsspec
     except ImportError as error:
-        raise ImportError(f"{address}: needs fsspec: pip install 'sparsight[archives]'") from error
+        raise ImportError(f"{address} needs fsspec: pip install 'sparsight[archives]'") from error
     if "::" in address:
-        raise DataError(f"{address}: chains of addresses are not read; name one")
+        raise DataError(f"{address}: chained addresses are not supported. Give one without '::'.")
     try:
         files, path = fsspec.core.url_to_fs(address)
     except ImportError as error:
         missing = getattr(error.__cause__ or error, "name", None)
         advice = str(error) if missing is None else f"pip install {missing}"
         raise ImportError(
-            f"{address}: a package for {urlsplit(address).scheme}:// is missing: {advice}"
+            f"{address}: {urlsplit(address).scheme}:// needs another package: {advice}"
         ) from error
     except ValueError as error:
-        raise DataError(f"{address}: {error}") from error
-    return RemotePath(files, path, *_beginnings(address.rstrip("/"), path.rstrip("/")))
+        raise DataError(f"{address}: not a usable address ({error}). Check protocol and path.") from error
+    return RemotePath(files, path, *_differing_prefixes(address.rstrip("/"), path.rstrip("/")))
 
 
-def _beginnings(address: str, path: str) -> tuple[str, str]:
-    """What is left of an address and its path without the whole names that both end with.
+def _differing_prefixes(address: str, path: str) -> tuple[str, str]:
+    """Return an address and its path without the path components that both end with.
 
-    Some stores leave out what is in front (``s3://``), others turn it round
-    (``abfs://CONTAINER@ACCOUNT/scans`` is ``CONTAINER/scans``).
+    Some stores drop the protocol (``s3://``). Others reorder it: ``abfs://CONTAINER@ACCOUNT/scans`` has the
+    path ``CONTAINER/scans``.
     """
     pairs = zip(reversed(address), reversed(path), strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -94,10 +94,10 @@ def _beginnings(address: str, path: str) -> tuple[str, str]:
 
 
 def find_addresses(address: str) -> list[str]:
-    """The scans that an address names: of a file, of a folder, or of a pattern with ``*`` and ``[``, sorted.
+    """Find the scans of an address: a file, a folder, or a pattern with ``*`` and ``[``, sorted.
 
     Raises:
-        DataError: there are none, or the store cannot be asked.
+        DataError: there are no scans, or the store does not answer.
         ImportError: see :func:`open_place`.
     """
     place = open_place(address)
@@ -110,26 +110,32 @@ def find_addresses(address: str) -> list[str]:
             held = place.files.glob(place.path, detail=True).values()
         else:
             held = [] if file else place.files.ls(place.path, detail=True)
-    # Each library has errors of its own: of sessions, of credentials, of the service.
+    # Each library has its own errors for sessions, credentials and services.
     except Exception as error:
-        raise DataError(f"{address}: cannot be listed ({type(error).__name__}: {error})") from error
+        raise DataError(
+            f"{address}: listing failed ({type(error).__name__}: {error}). Check the address and your"
+            " credentials."
+        ) from error
     if file:
-        raise DataError(f"{address}: no such file; check the address")
+        raise DataError(f"{address}: no such file. Check the address.")
     found = sorted(place.address(one["name"]) for one in held if one["type"] == "file")
     found = [one for one in found if address_path(one).suffix.lower() in SUPPORTED_SUFFIXES]
-    # Text beside scans of another kind is about them, as in folders of this machine.
+    # Text files next to other scans describe them, as in local folders.
     found = [one for one in found if address_path(one).suffix.lower() not in TEXT_SUFFIXES] or found
     if not found:
-        raise DataError(f"{address}: no {known_suffixes()} file there; bags and captures are read from disks")
+        raise DataError(
+            f"{address}: no {known_suffixes()} file there. Check the address; copy bags and captures to this"
+            " machine first."
+        )
     return found
 
 
 @contextmanager
-def fetched(address: str) -> Iterator[Path]:
-    """A copy of a file on this machine, of the same name, until the block is left.
+def download(address: str) -> Iterator[Path]:
+    """Yield a temporary local copy of a file, with the same name.
 
     Raises:
-        DataError: it cannot be fetched; or what is raised in the block, with the address as its file.
+        DataError: the download failed, or the block raised it; the message names the address.
         ImportError: see :func:`open_place`.
     """
     place = open_place(address)
@@ -137,9 +143,11 @@ def fetched(address: str) -> Iterator[Path]:
         local = Path(folder) / address_path(address).name
         try:
             place.files.get_file(place.path, str(local))
-        # As above.
         except Exception as error:
-            raise DataError(f"{address}: cannot be read ({type(error).__name__}: {error})") from error
+            raise DataError(
+                f"{address}: download failed ({type(error).__name__}: {error}). Check the address and your"
+                " credentials."
+            ) from error
         try:
             yield local
         except DataError as error:

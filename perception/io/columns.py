@@ -1,4 +1,4 @@
-"""What the columns of a file without field names mean: ``.bin`` and ``.npy``."""
+"""Column names for files without field names: ``.bin`` and ``.npy``."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 #: Names by column: as text (``"x,y,z,intensity,ring"``), as a sequence, or as their number.
 Columns = str | int | Sequence[str]
 
-#: Columns whose number alone is given; what follows is skipped.
+#: Names when only the number of columns is given; further columns are skipped.
 _USUAL = ("x", "y", "z", "intensity")
-#: Name of a column that is skipped, as is every name that a reader does not look for.
+#: Name of a column to skip. Readers also skip names that they do not know.
 SKIPPED = "_"
 _MOST_COLUMNS = 1000
 
 
 def parse_columns(columns: Columns) -> tuple[str, ...]:
-    """The names, lower case.
+    """Return the column names in lower case.
 
     Args:
-        columns: names separated by commas, a sequence of them, or how many columns there are: of these the
-            first are x, y, z and intensity, and the others are skipped.
+        columns: names separated by commas, a sequence of names, or the number of columns. With a number, the
+            first four are x, y, z and intensity, and the rest are skipped.
 
     Raises:
-        ValueError: a number below 3, a name that is empty or occurs twice (``"_"`` may), or no x, y or z.
+        ValueError: a number below 3, an empty or repeated name (``"_"`` may repeat), or no x, y or z.
         TypeError: neither text, a number nor a sequence of text.
     """
     if isinstance(columns, str):
@@ -38,7 +38,7 @@ def parse_columns(columns: Columns) -> tuple[str, ...]:
     used = [name for name in names if name != SKIPPED]
     if not {"x", "y", "z"} <= set(used) or len(set(used)) != len(used) or "" in used:
         raise ValueError(
-            f"columns must hold x, y and z and no name twice, got {','.join(names)[:80]!r};"
-            " for example 'x,y,z,intensity,ring', with '_' for what is to be skipped"
+            f"columns must name x, y and z, and no name twice, got {','.join(names)[:80]!r}. Example:"
+            " 'x,y,z,intensity,ring', with '_' for a column to skip."
         )
     return names

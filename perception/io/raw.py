@@ -1,4 +1,4 @@
-"""The columns of a point cloud file as they are stored, before intensity is brought to [0, 1]."""
+"""Columns of a point cloud file as stored, before intensity is scaled to [0, 1]."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from perception.io.times import first_point_time
 from perception.io.transform import ScanTransform, scaled_intensity
 from perception.types import FloatArray
 
-#: Field names (lower case) that hold the strength of the return, the preferred one first.
+#: Lower-case names of intensity fields, the preferred one first.
 _STRENGTHS = ("intensity", "scalar_intensity", "i")
-#: The same, corrected by the distance.
+#: The same for reflectivity, which is intensity corrected by distance.
 _REFLECTIVITIES = (
     "reflectivity",
     "scalar_reflectivity",
@@ -27,27 +27,27 @@ _REFLECTIVITIES = (
     "remission",
 )
 
-#: Ranges of intensity that sensors and data sets have, by the value that stands for 1.
+#: Full scales of intensity that sensors and data sets use.
 _RANGES = (1.0, 255.0, 65535.0)
-#: One value in so many may be brighter than its range: retroreflectors and errors do not tell the range.
+#: One value in so many may exceed the full scale: retroreflectors and errors.
 _BRIGHTER_ONE_IN = 100
-#: A scan whose median intensity is nearer to 0 or 1 has, to a detector, no intensity.
+#: If the median intensity is this close to 0 or 1, a detector sees no intensity.
 FLAT_INTENSITY = 0.005
-#: Float intensities this far above 1 are rounding, not another range.
+#: Float intensities this little above 1 are rounding errors.
 _UNIT_TOLERANCE = 0.01
-#: Points are map coordinates where they lie so many times farther from the origin than from each other.
+#: Points this many times farther from the origin than from each other are map coordinates.
 _FAR_AWAY = 100.0
 _FEW_POINTS = 100
 
 
 @dataclass(frozen=True, eq=False)
 class RawCloud:
-    """What a file holds.
+    """Points as a file stores them.
 
     Attributes:
         xyz: (N, 3) float32, in the unit and axes of the file.
-        intensity: (N,) in the file's own range and dtype, or None where the file has none.
-        time_ns: of the first point, nanoseconds since the epoch, or None where the file does not say it.
+        intensity: (N,) in the file's range and dtype, or None.
+        time_ns: time of the first point, nanoseconds since the epoch, or None.
     """
 
     xyz: FloatArray
@@ -56,23 +56,19 @@ class RawCloud:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file.
-
-    Raises:
-        DataError: the file is missing, a folder, or cannot be read.
-    """
+    """Read a whole file; raise ``DataError`` if that fails."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror}); check the path") from error
+        raise DataError(f"{path}: reading failed ({error.strerror}). Check the path.") from error
 
 
 def check_near_origin(path: Path, xyz: npt.NDArray[np.float64]) -> None:
-    """Refuse map coordinates, of which float32 would leave steps of centimetres and a sensor sees nothing.
+    """Refuse map coordinates: float32 rounds them to centimetres, and they are far from the sensor.
 
     Args:
         path: the file, for the message.
-        xyz: (N, 3) as stored; fewer than 100 finite points are not judged.
+        xyz: (N, 3) as stored; fewer than 100 finite points are accepted.
 
     Raises:
         DataError: the points are a hundred times farther from the origin than from each other.
@@ -84,8 +80,8 @@ def check_near_origin(path: Path, xyz: npt.NDArray[np.float64]) -> None:
     if np.abs(middle).max() > _FAR_AWAY * (high - low).max() > 0:
         at = ", ".join(f"{value:.0f}" for value in middle)
         raise DataError(
-            f"{path}: points lie around ({at}), far from the origin: map coordinates; subtract the place of"
-            " the sensor from x, y and z, so that it is at the origin"
+            f"{path}: points lie around ({at}), far from the origin, so they are map coordinates. Subtract"
+            " the position of the sensor from x, y and z."
         )
 
 
@@ -96,10 +92,7 @@ def as_float32(values: npt.NDArray[Any]) -> FloatArray:
 
 
 def restore_bytes(values: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Values read from text, as uint8 again if they were declared so: such an intensity means 0..255.
-
-    Numbers that were declared to have four bytes have no more digits than these.
-    """
+    """Return values read from text in their declared type if it matters: uint8 intensity means 0..255."""
     if dtype == np.float32:
         return as_float32(values)
     is_bytes = dtype == np.uint8 and bool(((values >= 0) & (values <= 255)).all())
@@ -119,8 +112,8 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
     missing = [name for name in ("x", "y", "z") if name not in fields]
     if missing:
         raise DataError(
-            f"{path}: no field {', '.join(missing)} among {', '.join(fields)[:200] or 'none'};"
-            " export the cloud with scalar fields x, y, z (and intensity)"
+            f"{path}: no field {', '.join(missing)}; fields: {', '.join(fields)[:200] or 'none'}. Export the"
+            " cloud with scalar fields x, y, z (and intensity)."
         )
     xyz = np.stack([as_float32(fields[name]) for name in ("x", "y", "z")], axis=1)
     intensity = pick_intensity({name: fields[name] for name in intensity_names(fields)})
@@ -128,19 +121,16 @@ def raw_from_fields(path: Path, fields: Mapping[str, npt.NDArray[Any]]) -> RawCl
 
 
 def intensity_names(names: Collection[str]) -> list[str]:
-    """The fields among the given ones that may be the intensity, at most one of each kind."""
+    """Return the names of intensity and reflectivity among the given names, at most one of each."""
     kinds = ([name for name in kind if name in names] for kind in (_STRENGTHS, _REFLECTIVITIES))
     return [found[0] for found in kinds if found]
 
 
 def pick_intensity(fields: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
-    """The intensity among the fields of :func:`intensity_names`; None without one.
+    """Choose between the fields of :func:`intensity_names`; None without one.
 
-    Reflectivity is taken where its range is narrower: such an intensity is a count of photons, which has no
-    full scale. Reflectivity of one single value is none.
-
-    Args:
-        fields: name to (N,) values.
+    Reflectivity wins if its full scale is smaller: such an intensity counts photons and has no full scale.
+    Constant reflectivity is ignored.
     """
     if len(fields) < 2:
         return next(iter(fields.values()), None)
@@ -153,14 +143,14 @@ def pick_intensity(fields: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any] |
 def packed_columns(
     path: Path, body: memoryview, fields: Sequence[tuple[str, np.dtype[Any], int]], rows: int, start: int = 0
 ) -> dict[str, npt.NDArray[Any]]:
-    """The columns of rows that lie packed in a file; of equal names the first counts.
+    """Return the columns of packed rows; the first column of a name counts.
 
     Args:
         path: the file, for messages.
-        body: where the rows are.
-        fields: name, type and how many numbers; those of several numbers, and named ``_``, are skipped.
-        rows: how many.
-        start: bytes before them.
+        body: bytes that hold the rows.
+        fields: name, type and count of numbers; fields of several numbers, or named ``_``, are skipped.
+        rows: number of rows.
+        start: bytes before the rows.
 
     Raises:
         DataError: bytes are missing.
@@ -169,7 +159,8 @@ def packed_columns(
     needed = start + rows * row_bytes
     if len(body) < needed:
         raise DataError(
-            f"{path}: truncated, {needed - len(body)} of {needed} data bytes are missing; copy it again"
+            f"{path}: truncated, {needed - len(body)} of {needed} data bytes are missing. Copy the file"
+            " again."
         )
     table = np.frombuffer(body[start:needed], np.uint8).reshape(rows, row_bytes)
     columns: dict[str, npt.NDArray[Any]] = {}
@@ -183,21 +174,16 @@ def packed_columns(
 
 
 def raw_from_table(table: npt.NDArray[Any], columns: Sequence[str]) -> RawCloud:
-    """Pick x, y, z and intensity from the columns of a table.
-
-    Args:
-        table: (N, C) of any real dtype.
-        columns: C lower-case names, x, y and z among them.
-    """
+    """Pick x, y, z and intensity from the named columns of a (N, C) table."""
     places = [columns.index(name) for name in ("x", "y", "z")]
-    # Neighbouring columns are copied as one.
+    # Adjacent columns are copied at once.
     xyz = as_float32(table[:, :3] if places == [0, 1, 2] else table[:, places])
     bright = {name: np.ascontiguousarray(table[:, columns.index(name)]) for name in intensity_names(columns)}
     return RawCloud(xyz, pick_intensity(bright))
 
 
-def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:
-    """A file's columns with a transform's unit, axes and scale of intensity."""
+def apply_transform(raw: RawCloud, transform: ScanTransform) -> RawCloud:
+    """Apply a transform's unit, axes and intensity scale."""
     xyz = raw.xyz if transform.keeps_xyz else transform.apply_xyz(raw.xyz)
     intensity = raw.intensity
     if transform.intensity_scale is not None and intensity is not None:
@@ -206,17 +192,16 @@ def transformed(raw: RawCloud, transform: ScanTransform) -> RawCloud:
 
 
 def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
-    """The number that brings an intensity column to [0, 1].
+    """Return the number by which to divide an intensity column to get [0, 1].
 
-    Unsigned bytes are always divided by 255. Otherwise the narrowest of the ranges 0..1, 0..255 and 0..65535
-    is taken that all but one in a hundred finite values are in; the brighter ones count as 1. Whole numbers
-    above 1 are never of the range 0..1.
+    Unsigned bytes are divided by 255. Other values get the smallest of 1, 255 and 65535 that at most one in a
+    hundred finite values exceeds. Whole numbers above 1 never get 1.
 
     Args:
         intensity: (N,) of any real dtype, or None.
 
     Returns:
-        1.0, 255.0 or 65535.0; None where the range is none of these (negative, or above 65535).
+        1.0, 255.0 or 65535.0, or None if none of these fits (negative, or above 65535).
     """
     if intensity is None:
         return 1.0
@@ -234,14 +219,14 @@ def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
 
 
 def common_intensity_scale(columns: Sequence[npt.NDArray[Any]]) -> tuple[float, bool]:
-    """The stored intensity that stands for 1 in scans of one sensor.
+    """Estimate the full scale of intensity of one sensor.
 
     Args:
         columns: the intensity of each scan, as stored.
 
     Returns:
-        The scale, and True if it is that of a known range. It is none where values fit into 16 bits but use
-        so few of them that a detector would see zeros: then the scale is what one value in a hundred exceeds.
+        The full scale, and True if it is a known one. If 16-bit values are so small that a detector would
+        see zeros, the scale is the 99th percentile, and not known.
     """
     divisors = [intensity_divisor(column) for column in columns]
     known = [divisor for divisor in divisors if divisor is not None]
@@ -256,16 +241,19 @@ def common_intensity_scale(columns: Sequence[npt.NDArray[Any]]) -> tuple[float, 
 def unit_intensity(
     place: str, raw: RawCloud, *, advice: str = "", least: float = 1.0
 ) -> tuple[FloatArray, float]:
-    """(N,) float32 intensity in [0, 1] and its divisor; zeros where there is none; NaN, infinity are kept.
+    """Scale intensity to [0, 1]; a cloud without intensity gets zeros, and NaN and infinity stay.
 
     Args:
-        place: of the column, for messages.
-        raw: as stored.
-        advice: what to do about an unknown range, for messages.
-        least: the divisor is not less.
+        place: file and field, for messages.
+        raw: points as stored.
+        advice: how to fix an unknown range, for messages.
+        least: smallest divisor.
+
+    Returns:
+        (N,) float32 intensity, and the divisor.
 
     Raises:
-        DataError: the range is not one that ``intensity_divisor`` knows.
+        DataError: ``intensity_divisor`` does not know the range.
     """
     if raw.intensity is None:
         return np.zeros(len(raw.xyz), np.float32), least

@@ -1,17 +1,17 @@
-"""Several LiDARs of one robot: what a YAML file says of them, and their scans as one.
+"""Several LiDARs of one robot: their description in a YAML file, and their merged scans.
 
-tolerance_s: 0.05           # how far apart in time scans that belong together may be
-sensor_height_m: 0.0        # of the origin of the common frame above the ground
-frame: base_link            # its name, where poses come out of a recording
+tolerance_s: 0.05           # largest time difference of scans that belong together
+sensor_height_m: 0.0        # height of the common frame's origin above the ground
+frame: base_link            # name of the common frame in recordings with poses
 sensors:
-  front:                    # the first one gives the frames their time
-    scans: front/*.bin      # files below the folder that is detected, or the topic of a bag
+  front:                    # the first sensor sets the time of frames
+    scans: front/*.bin      # files below the given folder, or topic of a bag
     extrinsic: {xyz: [0.9, 0.0, 1.2], rpy_deg: [0, 5, 0]}     # or a 4x4 matrix, common_from_sensor
   rear:
     scans: rear/*.bin
     extrinsic: [[-1, 0, 0, -0.8], [0, -1, 0, 0], [0, 0, 1, 1.2], [0, 0, 0, 1]]
-    times: rear/times.txt   # of scans whose names tell no time
-    axes: y,-x,z            # before the extrinsic; also scale, intensity_scale, columns
+    times: rear/times.txt   # for scans without a time in their names
+    axes: y,-x,z            # applied before the extrinsic; also scale, intensity_scale, columns
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _SENSOR_FIELDS = ("scans", "extrinsic", "times", "columns", *_TRANSFORM_FIELDS)
 
 @dataclass(frozen=True, eq=False)
 class RigSensor:
-    """One of them.
+    """One sensor of a rig.
 
     Attributes:
-        name: in messages.
+        name: name in messages.
         scans: pattern of files below a folder, or topic of a recording.
-        common_from_sensor: (4, 4) float64, metres; of the sensor's axes as ``transform`` leaves them.
+        common_from_sensor: (4, 4) float64, metres; applied after ``transform``.
         transform: unit, axes and intensity of its scans.
-        columns: of its files, where they do not say.
-        times: file with a time a line, below the folder.
+        columns: columns of files without names.
+        times: file below the folder with one time per line.
     """
 
     name: str
@@ -62,14 +62,14 @@ class RigSensor:
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    """Sensors that look from one robot.
+    """The LiDARs of one robot.
 
     Attributes:
-        path: of the description.
-        sensors: at least one; the first gives the frames their time.
-        tolerance_s: how far from it in time a scan of another may be.
-        sensor_height_m: height of the common frame's origin above the ground; None: about 1.73 m.
-        frame: what a recording calls the common frame.
+        path: file of the description.
+        sensors: at least one; the first sets the time of frames.
+        tolerance_s: largest time difference to a scan of the first sensor.
+        sensor_height_m: height of the common frame's origin above the ground; None means about 1.73 m.
+        frame: name of the common frame in recordings.
     """
 
     path: Path
@@ -81,16 +81,15 @@ class Rig:
     def merged(
         self, clouds: Mapping[str, PointCloud], moved: Mapping[str, Matrix] | None = None
     ) -> PointCloud:
-        """Scans as one.
+        """Merge scans into one point cloud.
 
         Args:
-            clouds: by sensor, as ``RigSensor.transform`` leaves them; some may be missing.
-            moved: by sensor, (4, 4) common_from_common: where the common frame was at the scan, seen from
-                where it is now. Those that are missing did not move.
+            clouds: scans by sensor, after ``RigSensor.transform``; sensors may be missing.
+            moved: (4, 4) pose of the common frame at each sensor's scan, relative to now; identity if
+                missing.
 
         Returns:
-            All points in the common frame, one sensor after the other, with the time and source of the
-            first and the warnings of all.
+            All points in the common frame, with the time and source of the first sensor and all warnings.
         """
         parts, warnings = [], dict[str, None]()
         for sensor in self.sensors:
@@ -114,23 +113,23 @@ class Rig:
 
 
 def read_rig(path: Path) -> Rig:
-    """The description in a YAML file, as the module shows it.
+    """Read the description of a rig from a YAML file.
 
     Raises:
-        DataError: it cannot be read, or a field is missing, unknown or wrong; names it.
+        DataError: the file is unreadable, or a field is missing, unknown or invalid.
     """
     try:
-        values = yaml.safe_load(read_text(path, "YAML with sensors"))
+        values = yaml.safe_load(read_text(path, "YAML with the field sensors"))
     except DataError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError, KeyError) as error:
-        # The library's own errors do not cover nesting, numbers of thousands of digits, dates, ...
-        said = str(error)[:500] or type(error).__name__
-        raise DataError(f"{path}: not a YAML file ({said})") from error
+        # YAMLError does not cover deep nesting, huge numbers and invalid dates.
+        reason = str(error)[:500] or type(error).__name__
+        raise DataError(f"{path}: not valid YAML ({reason}). docs/scans.md shows an example.") from error
     found = _mapping(f"{path}:", values, _RIG_FIELDS)
     sensors = found.get("sensors")
     if not isinstance(sensors, Mapping) or not sensors:
-        raise DataError(f"{path}: field sensors must name one sensor or more, each with scans and extrinsic")
+        raise DataError(f"{path}: field sensors must name at least one sensor, with scans and extrinsic")
     tolerance_s = _number(f"{path}: field tolerance_s", found.get("tolerance_s", Rig.tolerance_s))
     if tolerance_s < 0:
         raise DataError(f"{path}: field tolerance_s must not be negative, got {tolerance_s:g}")
@@ -149,7 +148,9 @@ def _sensor(path: Path, name: str, value: Any) -> RigSensor:
     found = _mapping(f"{place}:", value, _SENSOR_FIELDS)
     for needed in ("scans", "extrinsic"):
         if needed not in found:
-            raise DataError(f"{place}: field {needed} is missing; {', '.join(_SENSOR_FIELDS)} are known")
+            raise DataError(
+                f"{place}: field {needed} is missing. Add it; known fields: {', '.join(_SENSOR_FIELDS)}."
+            )
     try:
         kept = {entry.name for entry in fields(ScanTransform)} & set(_TRANSFORM_FIELDS)
         transform = ScanTransform(**{key: found[key] for key in kept if found.get(key) is not None})
@@ -168,14 +169,14 @@ def _sensor(path: Path, name: str, value: Any) -> RigSensor:
 
 
 def parse_extrinsic(place: str, value: Any) -> Matrix:
-    """A (4, 4) rigid transform of rows of numbers, or of ``xyz`` in metres and ``rpy_deg`` in degrees.
+    """Parse a (4, 4) rigid transform: rows of numbers, or ``xyz`` in metres and ``rpy_deg`` in degrees.
 
     Args:
         place: file and field, for the message.
-        value: as YAML has it. Roll, pitch and yaw turn about fixed x, y and z in this order.
+        value: value from YAML. Roll, pitch and yaw turn about fixed x, y and z in this order.
 
     Raises:
-        DataError: neither, not finite, or no rotation.
+        DataError: the value has another form, is not finite, or is not a rigid transform.
     """
     made = np.eye(4)
     if isinstance(value, Mapping):
@@ -189,18 +190,18 @@ def parse_extrinsic(place: str, value: Any) -> Matrix:
     for row, numbers in enumerate(value):
         made[row] = _numbers(f"{place}, row {row}", numbers, 4)
     turn = made[:3, :3]
-    # A matrix beyond float64's range has products that are not finite, and no rotation either.
+    # Products of huge numbers overflow; such a matrix is not a rotation either.
     with np.errstate(over="ignore", invalid="ignore"):
         rigid = np.abs(turn @ turn.T - np.eye(3)).max() < 1e-3 and np.linalg.det(turn) > 0
     if not rigid or not np.array_equal(made[3], [0, 0, 0, 1]):
         raise DataError(
-            f"{place} is no rigid transform; expected a rotation, a place in metres, and 0 0 0 1 below"
+            f"{place} is not a rigid transform. Write a rotation, a position in metres, and 0 0 0 1 below."
         )
     return made
 
 
 def _placed(cloud: PointCloud, matrix: Matrix) -> npt.NDArray[np.float32]:
-    """(N, 4) points, moved; computed in double precision, each by itself."""
+    """Move (N, 4) points, in double precision and point by point."""
     made = cloud.points.copy()
     with np.errstate(over="ignore", invalid="ignore"):
         x, y, z = cloud.points[:, :3].astype(np.float64).T
@@ -214,7 +215,7 @@ def _mapping(place: str, value: Any, known: Sequence[str]) -> Mapping[str, Any]:
         raise DataError(f"{place} expected fields {', '.join(known)}, got {value!r:.80}")
     unknown = [str(name) for name in value if name not in known]
     if unknown:
-        raise DataError(f"{place} unknown field {unknown[0][:80]!r}; there are {', '.join(known)}")
+        raise DataError(f"{place} unknown field {unknown[0][:80]!r}. Known fields: {', '.join(known)}.")
     return value
 
 

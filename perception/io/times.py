@@ -1,4 +1,4 @@
-"""When scans were taken: out of a file with a time a line, or out of the scan's own name."""
+"""Times of scans, from a file with one time per line or from scan names."""
 
 from __future__ import annotations
 
@@ -22,44 +22,42 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST_NS = 2**63 - 1
 #: ``1305031102.175304``: seconds since the epoch with a fraction.
 _SECONDS = re.compile(r"(?<!\d)([1-9]\d{8,9})[._](\d{1,9})(?!\d)")
-#: ``1532402927647951``: whole milliseconds, microseconds or nanoseconds since the epoch, by their digits.
-#: Argoverse 2 counts nanoseconds from the first days of GPS, in 18 digits.
+#: ``1532402927647951``: milliseconds, microseconds or nanoseconds since the epoch, by number of digits.
+#: Argoverse 2 has nanoseconds since the start of GPS time, in 18 digits.
 _WHOLE = re.compile(r"(?<!\d)([1-9]\d{12}|[1-9]\d{15}|[1-9]\d{17,18})(?!\d)")
-#: No scan of a LiDAR is from before 2000: such times count from the start of a recording, a week or a clock.
+#: Times before 2000 count from the start of a recording, a week or a clock.
 _EARLIEST_NS, _LATEST_NS = 946_684_800 * _SECOND_NS, 4_102_444_800 * _SECOND_NS
-#: Nanoseconds in the units in which drivers write the time of a point.
+#: Nanoseconds per unit, for the units in which drivers write point times.
 _UNITS_NS = (10**9, 10**6, 10**3, 1)
-#: Fields of a point's time, lower case.
+#: Lower-case names of fields with the time of a point.
 _POINT_TIMES = ("timestamp", "time", "t")
-#: Beside a folder of scans, as KITTI has them.
+#: Files next to a folder of scans, as in KITTI.
 _BESIDE = ("timestamps.txt", "times.txt")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?")
 
 
 def parse_seconds(place: str, name: str, word: str) -> int:
-    """Nanoseconds of a time in seconds, exactly as it is written.
-
-    Args:
-        place: file and line, for the message.
-        name: the field, for the message.
-        word: the text.
+    """Parse a time in seconds as nanoseconds, without rounding.
 
     Raises:
-        DataError: the word is no finite number, or too large.
+        DataError: the word is not a finite number, or too large; ``place`` and ``name`` go into the message.
     """
     try:
         value = Decimal(word) * _SECOND_NS
         if not value.is_finite() or abs(value) > _MOST_NS:
             raise InvalidOperation
     except InvalidOperation as error:
-        raise DataError(f"{place}: field {name} is {word[:80]!r}; expected a time in seconds") from error
+        raise DataError(
+            f"{place}: field {name} is {word[:80]!r}; expected seconds, or a date and time such as"
+            " 2026-01-02 10:00:00.123"
+        ) from error
     return round(value)
 
 
-def said_time(name: str) -> int | None:
-    """Nanoseconds since the epoch in the name of a scan; None where it tells no time.
+def time_in_name(name: str) -> int | None:
+    """Return the time in a scan's name, nanoseconds since the epoch, or None.
 
-    Seconds with a fraction, or whole milli-, micro- or nanoseconds, of which only the digits say which.
+    Names may hold seconds with a fraction, or milli-, micro- or nanoseconds, recognised by their digits.
     """
     if found := _SECONDS.search(name):
         return int(found.group(1)) * _SECOND_NS + int(found.group(2).ljust(9, "0"))
@@ -70,34 +68,31 @@ def said_time(name: str) -> int | None:
 
 
 def is_date(time_ns: int) -> bool:
-    """True if a time may be the date of a scan, and does not count from the start of a recording."""
+    """Return True if a time may be a date, and does not count from the start of a recording."""
     return _EARLIEST_NS <= time_ns < _LATEST_NS
 
 
 def parse_date(text: str) -> int:
-    """Nanoseconds since the epoch of an ISO 8601 date and time; UTC without a zone.
+    """Parse an ISO 8601 date and time, UTC by default, as nanoseconds since the epoch.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a date.
     """
     try:
         when = parse_moment(text)
     except ValueError as error:
         raise ValueError(
-            f"{text[:80]!r} is no time: expected ISO 8601, such as 2026-01-02T10:00:00Z"
+            f"{text[:80]!r} is not a date and time. Write ISO 8601, such as 2026-01-02T10:00:00Z."
         ) from error
     since = (when if when.tzinfo else when.replace(tzinfo=timezone.utc)) - _EPOCH
     return (since.days * 86_400 + since.seconds) * _SECOND_NS + since.microseconds * 1000
 
 
 def first_point_time(fields: Mapping[str, npt.NDArray[Any]]) -> int | None:
-    """Nanoseconds since the epoch of the first point, by a field with the time of each; None without one.
+    """Return the time of the first point, nanoseconds since the epoch, or None without a field of dates.
 
-    Seconds, milli-, micro- and nanoseconds are told apart by their size. Times since the start of the scan
-    are no time of it, and numbers of four bytes cannot hold one.
-
-    Args:
-        fields: lower-case name to (N,) values.
+    The unit is recognised by the size of the values. Times since the start of the scan do not count, and
+    numbers of four bytes are too coarse.
     """
     for name in _POINT_TIMES:
         if name not in fields or fields[name].dtype.itemsize < 8:
@@ -107,13 +102,13 @@ def first_point_time(fields: Mapping[str, npt.NDArray[Any]]) -> int | None:
             dates = values[(values >= _EARLIEST_NS // unit_ns) & (values < _LATEST_NS // unit_ns)]
             if 2 * len(dates) > len(values):
                 first = dates.min()
-                # Fractions of float64 seconds are no finer than a microsecond.
+                # float64 seconds since the epoch resolve about a microsecond.
                 return int(first) * unit_ns if unit_ns < _SECOND_NS else round(float(first) * 1e6) * 1000
     return None
 
 
-def find_times_beside(scan: Path) -> Path | None:
-    """The file of times beside the folder of a scan that is named by its number, as KITTI has it; or None."""
+def find_times_file(scan: Path) -> Path | None:
+    """Return KITTI's file of times next to the folder of a numbered scan, or None."""
     if parse_count(scan.name.split(".")[0]) is None:
         return None
     folder = scan.absolute().parent.parent
@@ -121,48 +116,45 @@ def find_times_beside(scan: Path) -> Path | None:
 
 
 class ScanTimes:
-    """A time a line: seconds, or a date and time of UTC as KITTI's ``timestamps.txt`` has it.
+    """Times of scans from a file with one time per line: seconds, or date and time (UTC) as in KITTI.
 
-    The scan of an empty line has no time; comments (``#``) are no lines.
+    An empty line stands for a scan without a time. Comments (``#``) do not count.
 
     Args:
-        path: of the file.
+        path: the file.
 
     Raises:
-        DataError: the file cannot be read, or a line of it; names it.
+        DataError: the file or a line of it is invalid.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lines: list[int] = []
         self._times: list[int | None] = []
-        for number, text in read_rows(path, "a time a line"):
+        for number, text in read_rows(path, "one time per line"):
             self._lines.append(number)
             self._times.append(_parse(f"{path}: line {number}", text) if text else None)
 
     def find(self, name: str, position: int) -> int | None:
-        """Nanoseconds since the epoch of a scan: of the line of its number, or else of its place.
+        """Return the time of a scan, nanoseconds since the epoch, or None if its line is empty.
 
         Args:
-            name: of the scan, without folder and suffix.
-            position: its place among the scans, from 0.
-
-        Returns:
-            The time; None where the line is empty.
+            name: scan name, without folder and suffix; a number names the line.
+            position: index among the scans, from 0, for other names.
 
         Raises:
-            DataError: there is no such line.
+            DataError: the file has too few lines.
         """
         row = self._row(name, position)
         if row >= len(self._times):
             raise DataError(
-                f"{self.path}: {len(self._times)} times, none in line {row} (from 0) for scan {name!r};"
-                " write a line for each scan"
+                f"{self.path}: scan {name!r} needs time {row + 1}, but the file has {len(self._times)}. Write"
+                " one line per scan."
             )
         return self._times[row]
 
     def line(self, name: str, position: int) -> int:
-        """Number of the line, from 1, that :meth:`find` takes the time from."""
+        """Return the number, from 1, of the line that :meth:`find` reads."""
         return self._lines[self._row(name, position)]
 
     def _row(self, name: str, position: int) -> int:
@@ -177,5 +169,7 @@ def _parse(place: str, text: str) -> int:
     try:
         moment = datetime.fromisoformat(f"{found.group(1)}T{found.group(2)}").replace(tzinfo=timezone.utc)
     except ValueError as error:
-        raise DataError(f"{place}: {text[:80]!r} is no date and time ({error})") from error
+        raise DataError(
+            f"{place}: {text[:80]!r} is not a valid date and time ({error}). Correct the line."
+        ) from error
     return int(moment.timestamp()) * _SECOND_NS + int((found.group(3) or "0").ljust(9, "0"))

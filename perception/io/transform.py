@@ -1,4 +1,4 @@
-"""How a scan as it was recorded becomes one that a detector reads."""
+"""Conversion of a recorded scan to the units and axes of a detector."""
 
 from __future__ import annotations
 
@@ -20,29 +20,25 @@ _UNTURNED = "x,y,z"
 
 @dataclass(frozen=True)
 class ScanTransform:
-    """What a scan lacks to be in metres, x forward, y left, z up, with intensity in [0, 1].
+    """Conversion of a scan to metres, x forward, y left, z up, and intensity in [0, 1].
 
     >>> millimetres = ScanTransform(scale=0.001, axes="y,-x,z")
     >>> detections = detector(millimetres.apply(points))
 
     Attributes:
-        scale: metres in a unit of the scan: 0.001 for millimetres, 0.3048 for feet.
-        axes: the scan's own axes that are forward, left and up, each once, with a sign:
-            ``"y,-x,z"`` for x right and y forward (nuScenes), ``"z,-x,-y"`` for camera axes. None: they are
-            x, y and z.
-        sensor_height_m: height above the ground of the scan's origin; None: about 1.73 m, as in the data that
-            the weights were trained on. Points and boxes keep their origin: the detector alone looks at them
-            as from that height.
-        intensity_scale: the stored intensity that stands for 1, such as 255; brighter points count as 1.
-            None: as for :func:`~perception.io.load_point_cloud`, and as it is in arrays.
-        mounting_deg: roll, pitch and yaw in degrees of a sensor that is not mounted level and forward: what
-            turns the robot's axes into the sensor's, about the robot's x, y and z in this order. A positive
-            pitch looks down, a positive yaw to the left. Applied after ``axes``; points are turned about
-            their origin. None: not turned.
+        scale: metres per unit of the scan: 0.001 for millimetres, 0.3048 for feet.
+        axes: the scan's axes that point forward, left and up, with signs: ``"y,-x,z"`` for x right and y
+            forward (nuScenes), ``"z,-x,-y"`` for camera axes. None means ``"x,y,z"``.
+        sensor_height_m: height of the scan's origin above the ground; None means about 1.73 m, as in the
+            training data. Points and boxes keep their origin; only the detector shifts them.
+        intensity_scale: stored intensity that means 1, such as 255; brighter points count as 1. None scales
+            files as :func:`~perception.io.load_point_cloud` does, and keeps arrays.
+        mounting_deg: roll, pitch and yaw in degrees of a tilted or turned sensor. They turn the robot's axes
+            into the sensor's, about the robot's x, y and z in this order. A positive pitch looks down, a
+            positive yaw to the left. Applied after ``axes``, about the scan's origin. None means level.
 
     Raises:
-        ValueError: a scale that is not positive, a height or angle that is not finite, or axes of another
-            form.
+        ValueError: the scale is not positive, a height or angle is not finite, or ``axes`` has another form.
     """
 
     scale: float = 1.0
@@ -65,17 +61,17 @@ class ScanTransform:
 
     @property
     def matrix(self) -> npt.NDArray[np.float64]:
-        """(3, 3) float64: metres forward, left and up from the scan's own x, y, z; it may mirror."""
+        """(3, 3) float64 from the scan's x, y, z to metres forward, left and up; it may mirror."""
         return self.rotation * self.scale
 
     @property
     def rotation(self) -> npt.NDArray[np.float64]:
-        """(3, 3) float64: ``matrix`` without the scale."""
+        """(3, 3) float64, ``matrix`` without the scale."""
         return self._mounting @ self._signs
 
     @property
     def _signs(self) -> npt.NDArray[np.float64]:
-        """What ``axes`` says."""
+        """(3, 3) float64 matrix of ``axes``."""
         made = np.zeros((3, 3))
         for row, axis in enumerate(_axes(self.axes or _UNTURNED)):
             made[row, "xyz".index(axis[-1])] = -1.0 if axis.startswith("-") else 1.0
@@ -83,10 +79,10 @@ class ScanTransform:
 
     @property
     def _mounting(self) -> npt.NDArray[np.float64]:
-        """What ``mounting_deg`` says."""
+        """(3, 3) float64 rotation of ``mounting_deg``."""
         if self.mounting_deg is None:
             return np.eye(3)
-        # A third of a second, which a detector on scans that are turned right need not wait for.
+        # Imported here because it takes a third of a second.
         from scipy.spatial.transform import Rotation
 
         turned: npt.NDArray[np.float64] = Rotation.from_euler("xyz", self.mounting_deg, True).as_matrix()
@@ -94,18 +90,18 @@ class ScanTransform:
 
     @property
     def keeps_xyz(self) -> bool:
-        """Whether coordinates stay as they are."""
+        """True if coordinates do not change."""
         turned = self.mounting_deg is not None and any(self.mounting_deg)
         return self.scale == 1 and (self.axes or _UNTURNED) == _UNTURNED and not turned
 
     @property
     def options(self) -> str:
-        """The same as options of ``perceive detect``; empty where nothing changes."""
+        """The transform as options of ``perceive detect``; empty if nothing changes."""
         parts = []
         if self.scale != 1:
             parts.append(f"--scale {self.scale:g}")
         if self.axes is not None:
-            # A value that begins with a minus must be joined to its option.
+            # argparse takes a separate value with a leading minus for an option.
             parts.append(f"--axes={self.axes}" if self.axes.startswith("-") else f"--axes {self.axes}")
         if self.sensor_height_m is not None:
             parts.append(f"--sensor-height {self.sensor_height_m:.2f}")
@@ -117,7 +113,7 @@ class ScanTransform:
 
     @property
     def instruction(self) -> str:
-        """How to write the scans so that their unit and axes are right."""
+        """Advice for writing scans in the right unit and axes."""
         if self.axes is None:
             return f"Multiply x, y, z by {self.scale:g}"
         changed = [(new, old) for new, old in zip("xyz", self.axes.split(","), strict=True) if new != old]
@@ -126,19 +122,19 @@ class ScanTransform:
 
     @property
     def expression(self) -> str:
-        """The same in Python."""
+        """The transform as a Python expression."""
         given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         parts = [f"{name}={value!r}" for name, value in given.items() if value not in (None, 1.0)]
         return f"ScanTransform({', '.join(parts)})"
 
     def then(self, after: ScanTransform) -> ScanTransform:
-        """This change, and another one of what it gives.
+        """Return the transform that applies this one and then another.
 
         Raises:
             ValueError: both scale intensity.
         """
         if self.intensity_scale is not None and after.intensity_scale is not None:
-            raise ValueError("intensity cannot be scaled twice; give intensity_scale in one of both")
+            raise ValueError("Both transforms scale intensity. Set intensity_scale in one of them only.")
         signed = [(int(np.abs(row).argmax()), row.sum() < 0) for row in after._signs @ self._signs]
         axes = ",".join(f"{'-' if negative else ''}{'xyz'[axis]}" for axis, negative in signed)
         height = self.sensor_height_m if after.sensor_height_m is None else after.sensor_height_m
@@ -151,7 +147,7 @@ class ScanTransform:
         )
 
     def _mounting_then(self, after: ScanTransform) -> tuple[float, float, float] | None:
-        """Both mountings as one behind the axes of both."""
+        """Combine both mountings into one that applies after the axes of both."""
         if self.mounting_deg is None:
             return after.mounting_deg
         turned = after._mounting @ after._signs @ self._mounting @ after._signs.T
@@ -161,13 +157,13 @@ class ScanTransform:
         return roll, pitch, yaw
 
     def apply(self, cloud: PointCloud | npt.NDArray[Any]) -> PointCloud:
-        """A scan changed.
+        """Apply the transform to a scan.
 
         Args:
-            cloud: (N, 4) x, y, z, intensity or (N, 3) x, y, z of any real dtype, or a point cloud of these.
+            cloud: (N, 4) x, y, z, intensity or (N, 3) x, y, z of any real dtype, or a point cloud.
 
         Returns:
-            A point cloud that keeps timestamp, source and number of points; ``cloud`` itself where nothing
+            A point cloud with the same timestamp, source and number of points; ``cloud`` itself if nothing
             changes.
 
         Raises:
@@ -185,10 +181,7 @@ class ScanTransform:
         return replace(cloud, points=points, sensor_height_m=height)
 
     def apply_xyz(self, xyz: FloatArray) -> FloatArray:
-        """(N, 3) float32 coordinates, scaled and turned.
-
-        Without a mounting each is one exact sign and one rounded product.
-        """
+        """Scale and turn (N, 3) float32 coordinates; without a mounting, each is rounded once."""
         made = np.empty_like(xyz)
         scale = np.float32(self.scale)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -198,21 +191,20 @@ class ScanTransform:
                     np.negative(made[:, column], out=made[:, column])
             if self.mounting_deg is not None and any(self.mounting_deg):
                 x, y, z = made.astype(np.float64).T
-                # Written out: a product of matrices may be summed in another order for other sizes.
+                # Written out, because a matrix product may sum in another order for other sizes.
                 for column, (a, b, c) in enumerate(self._mounting.tolist()):
                     made[:, column] = a * x + b * y + c * z
         return made
 
 
 def scaled_intensity(intensity: npt.NDArray[Any], full: float) -> FloatArray:
-    """(N,) float32 intensity in [0, 1] from one that reaches ``full``; NaN and infinity are kept."""
+    """Scale intensity of a full scale to (N,) float32 in [0, 1]; NaN and infinity stay."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.asarray(intensity, dtype=np.float32) / np.float32(full)
         return np.where(np.isfinite(scaled), np.clip(scaled, 0.0, 1.0), scaled).astype(np.float32)
 
 
 def _angles(angles: Sequence[float]) -> tuple[float, float, float]:
-    """Roll, pitch and yaw."""
     found = [float(angle) for angle in angles]
     if len(found) != 3 or not all(map(math.isfinite, found)):
         raise ValueError(f"mounting_deg must be roll, pitch and yaw in degrees, got {tuple(angles)!r}")
@@ -220,11 +212,11 @@ def _angles(angles: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _axes(axes: str) -> tuple[str, str, str]:
-    """The three signed axes of a text such as ``"y,-x,z"``."""
+    """Parse three signed axes such as ``"y,-x,z"``."""
     parts = [part.strip().lower().removeprefix("+") for part in str(axes).split(",")]
     if sorted(part.removeprefix("-") for part in parts) != ["x", "y", "z"]:
         raise ValueError(
-            f"axes must name the scan's axes that are forward, left and up, each of x, y, z once, for example"
-            f" 'y,-x,z' for x right and y forward; got {str(axes)[:80]!r}"
+            "axes must name the scan's axes that point forward, left and up, such as 'y,-x,z' for x right"
+            f" and y forward; got {str(axes)[:80]!r}"
         )
     return parts[0], parts[1], parts[2]

@@ -1,4 +1,4 @@
-"""Detecting and tracking as scans come: sources, a run that keeps up with them, figures of it."""
+"""Live detection and tracking: sources of scans, runs that keep up with them, and their statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live source is: scans as they come, until it breaks or is over."""
+"""The protocol of live sources of scans."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from perception.types import PointCloud
 
 
 class Arrival(NamedTuple):
-    """A scan that has come.
+    """A scan that has arrived.
 
     Attributes:
-        name: of the scan, as records name their frames.
-        position: among the scans of its source, from 0.
+        name: name of its frame in records.
+        position: index among the scans of its source, from 0.
         cloud: points in the LiDAR frame, with a time.
-        arrived_s: ``time.monotonic()`` when all of it was there, before it was decoded.
-        sensor: what the source calls the sensor's frame, or ``""``.
-        pose: where the sensor was, where the source knows that.
+        arrived_s: ``time.monotonic()`` on arrival, before decoding.
+        sensor: the source's name of the sensor's frame, or "".
+        pose: pose of the sensor, if the source knows it.
     """
 
     name: str
@@ -32,20 +32,20 @@ class Arrival(NamedTuple):
 
 
 class Source(Protocol):
-    """Somewhere that scans come from.
+    """A source of scans.
 
     Attributes:
-        name: in messages.
-        lasting: one that breaks is opened again after a while; otherwise the run is over with it.
+        name: name in messages.
+        lasting: True reopens a broken source after a while; False ends the run with it.
     """
 
     name: str
     lasting: bool
 
     def arrivals(self, stop: threading.Event) -> Iterator[Arrival | DataError]:
-        """Scans as they come, an error in the place of each that cannot be used; ends once ``stop`` is set.
+        """Yield scans on arrival, or an error for each unusable one, until ``stop`` is set.
 
-        Every call opens the source anew. What it needs is checked when the source is made.
+        Every call reopens the source. The constructor checks its requirements.
 
         Raises:
             DataError, OSError: the source broke.

@@ -1,4 +1,4 @@
-"""What a run counts and how long frames take, in bounded room however long it runs."""
+"""Counts and latencies of a run, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any
 
 import numpy as np
 
-#: Seconds that the rate is of.
+#: Window of the scan rate in seconds.
 _WINDOW_S = 5.0
-#: Latencies that the figures of the last seconds are of.
+#: Number of latencies in the figures of the last seconds.
 _RECENT = 512
 
 
 class LatencyHistogram:
-    """Percentiles of any number of durations, to 1 %: a count for each of 2,000 steps from 10 µs on."""
+    """Percentiles of durations, to 1 %, by counts in 2,000 steps from 10 µs on."""
 
     _LEAST_S, _STEP, _STEPS = 1e-5, 1.01, 2000
 
     def __init__(self) -> None:
         self._counts = np.zeros(self._STEPS, np.int64)
-        #: How many, and their sum in seconds.
+        #: Number of durations, and their sum in seconds.
         self.count, self.total_s = 0, 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add a duration."""
         step = math.log(max(seconds, self._LEAST_S) / self._LEAST_S) / math.log(self._STEP)
         self._counts[min(round(step), self._STEPS - 1)] += 1
         self.count += 1
         self.total_s += seconds
 
     def percentile(self, percent: float) -> float | None:
-        """Seconds that so many of a hundred do not exceed; ``None`` before the first."""
+        """Return a percentile in seconds; None without durations."""
         if not self.count:
             return None
         rank = max(1, math.ceil(self.count * percent / 100))
@@ -43,30 +43,30 @@ class LatencyHistogram:
         return float(self._LEAST_S * self._STEP**step)
 
     def below(self, seconds: float) -> int:
-        """How many took no longer."""
+        """Return the number of durations up to a limit."""
         step = math.log(max(seconds, self._LEAST_S) / self._LEAST_S) / math.log(self._STEP)
         return int(self._counts[: int(step) + 1].sum())
 
 
 @dataclass
 class Figures:
-    """Counts of a run; a thread writes what another reads.
+    """Counts of a run; one thread writes them, others read.
 
     Attributes:
-        arrived: scans that came.
-        done: scans whose boxes are known.
-        dropped: scans that made way for newer ones before they were looked at.
-        passed_over: scans left out to keep to ``--rate``.
-        unreadable: scans that could not be used.
-        late: scans of an earlier moment than the one before.
-        without_pose: scans of which nobody said where they were made, where poses were given.
-        reconnects: times that the source was opened again.
-        restarts: times that the clock of the sensor was put back, and tracks began anew.
-        unpublished: results that whoever shows or keeps them was too slow for.
-        tracks: that go on now.
-        things: tracks so far.
-        memories: kept so far, or ``None`` without a memory.
-        latency: from the arrival of a scan to its boxes.
+        arrived: scans that arrived.
+        done: processed scans.
+        dropped: scans dropped for newer ones.
+        passed_over: scans skipped to keep ``--rate``.
+        unreadable: unusable scans.
+        late: scans earlier than the one before.
+        without_pose: scans without a pose, although poses are given.
+        reconnects: times that the source was reopened.
+        restarts: times that the sensor's clock was set back and tracking restarted.
+        unpublished: results dropped because sinks were too slow.
+        tracks: current tracks.
+        things: all tracks so far.
+        memories: memories in the store; None without a store.
+        latency: time from the arrival of a scan to its tracks.
     """
 
     arrived: int = 0
@@ -85,13 +85,13 @@ class Figures:
     latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
     def __post_init__(self) -> None:
-        """Begin to count."""
+        """Start the clock."""
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._began_s = time.monotonic()
         self._writing = threading.Lock()
 
     def frame(self, latency_s: float, *, tracks: int, things: int) -> None:
-        """A scan is done."""
+        """Count a processed scan."""
         with self._writing:
             self.done += 1
             self.tracks, self.things = tracks, things
@@ -100,17 +100,17 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the start."""
         return time.monotonic() - self._began_s
 
     @property
     def idle_s(self) -> float:
-        """Since a scan was done, or since the run began."""
+        """Seconds since the last processed scan, or since the start."""
         with self._writing:
             return time.monotonic() - (self._recent[-1][0] if self._recent else self._began_s)
 
     def now(self) -> dict[str, Any]:
-        """The last seconds and all counts, as plain values."""
+        """Return figures of the last seconds and all counts, as plain values."""
         with self._writing:
             now_s = time.monotonic()
             span_s = min(_WINDOW_S, now_s - self._began_s)
@@ -124,7 +124,7 @@ class Figures:
         }
 
     def summary(self) -> dict[str, Any]:
-        """The whole run, as plain values."""
+        """Return figures of the whole run, as plain values."""
         with self._writing:
             median, worst = self.latency.percentile(50), self.latency.percentile(99)
         return {
@@ -136,7 +136,7 @@ class Figures:
         }
 
     def counts(self) -> dict[str, int]:
-        """All counts by name; memories only where there is a memory."""
+        """Return all counts by name."""
         return {
             name: value
             for name, value in vars(self).items()

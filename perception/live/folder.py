@@ -1,4 +1,4 @@
-"""A folder that grows: each new scan is taken once it is whole."""
+"""A folder as a source: each new scan is read once it is complete."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from pathlib import Path
 from perception.errors import DataError
 from perception.io import SUPPORTED_SUFFIXES, load_point_cloud
 from perception.io.columns import Columns
-from perception.io.times import said_time
+from perception.io.times import time_in_name
 from perception.io.transform import ScanTransform
 from perception.live.arrivals import Arrival
 
-#: Seconds between two looks, and for which a file must have stayed as it is.
+#: Polling interval, and time for which a file must stay unchanged, in seconds.
 POLL_S, SETTLE_S = 0.02, 0.1
-#: Endings that programs give to what they still write.
+#: Suffixes of incomplete files.
 _PARTS = (".tmp", ".part", ".partial", ".crdownload", ".swp")
 _Look = tuple[int, int, int]
 
 
 class GrowingFolder:
-    """New scans of a folder, in the order of their names; those that are there at the beginning are left.
+    """New scans of a folder, sorted by name; existing ones are skipped by default.
 
-    A file that got its name when it was whole (written under another name in the same folder, and renamed) is
-    taken at once; others when size and time of change have stayed for a moment. Its time is what its name
-    says, else when it was seen. What is held are the names in the folder and no more.
+    A renamed file is complete and read at once. Other files are read after size and modification time stay
+    unchanged for a moment. The time of a scan is that in its file or name, else the time of reading.
 
     Args:
-        folder: that scans are written to.
+        folder: folder to watch.
         columns, transform: as for ``load_point_cloud``.
-        settle_s: for which a file that was not renamed must not have changed.
-        existing: take what is there at the beginning too.
+        settle_s: seconds without change after which a file is complete.
+        existing: True also reads existing scans.
 
     Raises:
-        DataError: there is no such folder.
-        OSError: the folder cannot be listed.
+        DataError: the folder does not exist.
+        OSError: listing the folder failed.
     """
 
     lasting = True
@@ -53,24 +52,20 @@ class GrowingFolder:
         existing: bool = False,
     ) -> None:
         if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder; make it before, or name the one that is written to")
+            raise DataError(f"{folder}: no such folder. Create it, or name the folder of new scans.")
         self.name = str(folder)
         self._folder, self._columns, self._transform = folder, columns, transform
         self._settle_s = settle_s
-        # Listed here, not at the first look: a caller that has a source may write scans at once.
+        # Listed now, because scans written after construction count as new.
         self._taken = set[str]() if existing else set(_listed(folder, ())[0])
         self._position = 0
 
     def held(self) -> int:
-        """How many scans are there now."""
+        """Return the number of scans in the folder."""
         return len(_listed(self._folder, ())[0])
 
     def arrivals(self, stop: threading.Event) -> Iterator[Arrival | DataError]:
-        """New scans; one that cannot be read is an error in its place.
-
-        Raises:
-            OSError: the folder cannot be listed any more.
-        """
+        """Yield new scans, or an error for each unreadable one; raise ``OSError`` if listing fails."""
         looked: dict[str, _Look] = {}
         others: set[int] = set()
         while not stop.is_set():
@@ -87,7 +82,7 @@ class GrowingFolder:
                     yield self._arrival(name)
             looked = {name: look for name, look in fresh.items() if name not in self._taken}
             others = inodes
-            # A folder of very many files is not all that the core does.
+            # Limit the load of listing a large folder.
             stop.wait(max(POLL_S, 4 * took_s))
 
     def _arrival(self, name: str) -> Arrival | DataError:
@@ -97,17 +92,19 @@ class GrowingFolder:
         except DataError as error:
             return error
         except OSError as error:
-            return DataError(f"{self._folder / name}: cannot be read ({error.strerror or error})")
+            return DataError(
+                f"{self._folder / name}: reading failed ({error.strerror or error}). Check the file."
+            )
         stem = Path(name).stem
         if cloud.timestamp_ns is None:
-            told_ns = said_time(stem)
-            cloud = replace(cloud, timestamp_ns=seen_ns if told_ns is None else told_ns)
+            named_ns = time_in_name(stem)
+            cloud = replace(cloud, timestamp_ns=seen_ns if named_ns is None else named_ns)
         self._position += 1
         return Arrival(stem, self._position - 1, cloud, arrived_s)
 
 
 def _listed(folder: Path, taken: Collection[str]) -> tuple[dict[str, _Look | None], set[int]]:
-    """Scans by name, those not taken with inode, size and time of change; inodes of other files."""
+    """Return scans by name, new ones with inode, size and modification time; and inodes of other files."""
     scans: dict[str, _Look | None] = {}
     others: set[int] = set()
     with os.scandir(folder) as entries:
@@ -122,7 +119,7 @@ def _listed(folder: Path, taken: Collection[str]) -> tuple[dict[str, _Look | Non
                 try:
                     known = entry.stat()
                 except FileNotFoundError:
-                    continue  # Taken away, or renamed, since it was listed.
+                    continue  # Deleted or renamed since it was listed.
                 scans[name] = (known.st_ino, known.st_size, known.st_mtime_ns)
             else:
                 others.add(entry.inode())

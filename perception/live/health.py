@@ -1,4 +1,4 @@
-"""``/healthz`` and ``/metrics`` of a live run, for whoever watches over it."""
+"""``/healthz`` and ``/metrics`` of a live run, for monitoring."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from sparse_core.common.libraries import missing, module_available
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-#: Without a scan, and without a sign of life, for so many seconds a run is not well.
+#: Seconds without a scan, and without a heartbeat, after which a run is unhealthy.
 STALE_S, DEAD_S = 10.0, 5.0
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
-#: Upper ends in seconds, of latencies.
+#: Upper bounds of latency buckets in seconds.
 _BUCKETS_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5)
 _COUNTS = {
-    "arrived": "Scans that came.",
-    "done": "Scans whose boxes are known.",
-    "dropped": "Scans that made way for newer ones.",
-    "passed_over": "Scans left out to keep to a rate.",
-    "unreadable": "Scans that could not be used.",
-    "late": "Scans of an earlier moment than the one before.",
-    "without_pose": "Scans of which nobody said where they were made.",
-    "reconnects": "Times that the source was opened again.",
-    "restarts": "Times that tracks began anew.",
-    "unpublished": "Results that those who show or keep them were too slow for.",
-    "things": "Things that were tracked.",
+    "arrived": "Scans that arrived.",
+    "done": "Processed scans.",
+    "dropped": "Scans dropped for newer ones.",
+    "passed_over": "Scans skipped to keep the rate.",
+    "unreadable": "Unusable scans.",
+    "late": "Scans earlier than the one before.",
+    "without_pose": "Scans without a pose.",
+    "reconnects": "Times that the source was reopened.",
+    "restarts": "Times that tracking restarted.",
+    "unpublished": "Results dropped because sinks were too slow.",
+    "things": "Tracked objects.",
 }
 
 
 class HealthServer:
-    """Answers GET requests in threads of its own.
+    """HTTP server for monitoring, in its own threads.
 
-    ``/healthz`` is 200 while the run goes on and scans come, else 503; both say more as JSON. ``/metrics``
-    has the figures in Prometheus' text format.
+    ``/healthz`` returns 200 while scans are processed, else 503, with figures as JSON. ``/metrics`` returns
+    figures in Prometheus' text format.
 
     Args:
-        figures: of the run.
-        host: of this computer to listen at.
-        port: 0 for any that is free.
-        stale_s: without a scan for so long the run is not well.
+        figures: figures of the run.
+        host: address to listen on.
+        port: port to listen on; 0 chooses a free one.
+        stale_s: seconds without a scan after which the run is unhealthy.
 
     Raises:
-        OSError: the port cannot be listened at.
+        OSError: the port is in use or not allowed.
     """
 
     def __init__(
@@ -59,27 +59,27 @@ class HealthServer:
         try:
             self._server = ThreadingHTTPServer((host, port), _handler(self))
         except OSError as error:
-            hint = "take another --health port"
-            raise OSError(
-                error.errno, f"cannot listen at {host} port {port}: {error.strerror}; {hint}"
-            ) from error
+            problem = (
+                f"listening on {host} port {port} failed ({error.strerror}). Choose another --health port."
+            )
+            raise OSError(error.errno, problem) from error
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
         self._thread.start()
 
     def alive(self) -> None:
-        """The run goes on."""
+        """Record a heartbeat of the run."""
         self._alive_s = time.monotonic()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def health(self) -> tuple[int, dict[str, Any]]:
-        """Status of ``/healthz``, and what it says."""
+        """Return status and content of ``/healthz``."""
         silent_s, idle_s = time.monotonic() - self._alive_s, self._figures.idle_s
         if silent_s > DEAD_S:
             status, said = 503, f"a frame has taken {silent_s:.0f} s so far"
@@ -90,11 +90,7 @@ class HealthServer:
         return status, {"status": said, "idle_s": round(idle_s, 2), **self._figures.now()}
 
     def metrics(self) -> bytes:
-        """The text of ``/metrics``.
-
-        Raises:
-            ImportError: prometheus_client is missing.
-        """
+        """Return the text of ``/metrics``; raise ``ImportError`` without prometheus_client."""
         if not module_available("prometheus_client"):
             raise ImportError(missing("prometheus_client", "pip install 'sparsight[live]'"))
         from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -107,19 +103,19 @@ class HealthServer:
 
 
 class _Collected:
-    """The figures as families of metrics."""
+    """Collector of the figures for Prometheus."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """All of them."""
+        """Yield all metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         counts, latency = self._figures.counts(), self._figures.latency
         for name, help_text in _COUNTS.items():
             yield CounterMetricFamily(f"perceive_{name}", help_text, value=counts[name])
-        yield GaugeMetricFamily("perceive_tracks", "Tracks that go on.", value=counts["tracks"])
+        yield GaugeMetricFamily("perceive_tracks", "Current tracks.", value=counts["tracks"])
         if "memories" in counts:
             yield GaugeMetricFamily("perceive_memories", "Memories in the store.", value=counts["memories"])
         buckets = [(str(end), latency.below(end)) for end in _BUCKETS_S]
@@ -134,7 +130,7 @@ def _handler(server: HealthServer) -> type[BaseHTTPRequestHandler]:
         timeout = 10
 
         def do_GET(self) -> None:
-            """Answer."""
+            """Answer a request."""
             path = self.path.partition("?")[0]
             if path == "/healthz":
                 status, said = server.health()
@@ -155,6 +151,6 @@ def _handler(server: HealthServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Say nothing: it is asked every few seconds."""
+            """Log nothing, because monitoring asks every few seconds."""
 
     return Handler

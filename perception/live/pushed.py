@@ -1,4 +1,4 @@
-"""Scans that a program hands in, such as one that is called by its middleware for each."""
+"""Scans pushed by a program, such as in the callback of a middleware."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _WAIT_S = 0.25
 
 
 class PushedScans:
-    """A source for callbacks: :meth:`put` never waits, and may be called from any thread.
+    """A source for callbacks: :meth:`put` never waits, and is thread-safe.
 
     Args:
-        name: in messages, and before the numbers of scans.
+        name: name in messages, and prefix of scan names.
     """
 
     lasting = True
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # The reader empties it at once; the run itself chooses what is looked at.
+        # The reader empties it at once; the run decides which scans to process.
         self._came = NewestQueue[Arrival | DataError](64)
         self._position = 0
         self._counting = threading.Lock()
 
     def put(self, scan: PointCloud | DataError, *, sensor: str = "", pose: ScanPose | None = None) -> None:
-        """A scan that has come, or why it cannot be used; one without a time is of now."""
+        """Add a scan, or the error of an unusable one; a scan without a time gets the current one."""
         arrived_s = time.monotonic()
         if isinstance(scan, DataError):
             self._came.put(scan)
@@ -44,7 +44,7 @@ class PushedScans:
         self._came.put(Arrival(f"{self.name}-{position:06d}", position, cloud, arrived_s, sensor, pose))
 
     def arrivals(self, stop: threading.Event) -> Iterator[Arrival | DataError]:
-        """What was put, in that order."""
+        """Yield the scans in order."""
         while not stop.is_set():
             one = self._came.take(_WAIT_S)
             if one is not None:

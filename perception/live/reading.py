@@ -1,4 +1,4 @@
-"""The thread that takes scans from a source, and opens one that broke again."""
+"""The thread that reads scans from a source and reopens a broken one."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from perception.live.arrivals import Arrival, Source
 from perception.live.figures import Figures
 from perception.live.newest import NewestQueue
 
-#: Seconds before a source is opened again: the first time, and at most; each time it fails twice as long.
+#: First and longest wait in seconds before a source is reopened; failures double it.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 
 
 class Reader(threading.Thread):
-    """Puts the scans of a source into a queue until it is over or the run is to end.
+    """Thread that moves scans from a source to a queue, until the source or the run ends.
 
     Args:
-        source: that scans come from.
-        queue: closed at the end.
+        source: source of scans.
+        queue: queue, which is closed at the end.
         figures: counts of the run.
-        stop: set where the run is to end.
-        say: called with what a person should know.
-        rate_hz: scans a second that are taken at most; others are passed over.
+        stop: set to end the run.
+        say: called with messages for the user.
+        rate_hz: largest number of scans per second; others are skipped.
         first_wait_s: see :data:`FIRST_WAIT_S`.
 
     Attributes:
-        error: that ended a source which does not last.
+        error: error that ended the source.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Reader(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Read until there is nothing more to read."""
+        """Read until the end."""
         try:
             self._read()
         except BaseException as error:
@@ -67,13 +67,13 @@ class Reader(threading.Thread):
             except (DataError, OSError) as error:
                 if not self._source.lasting:
                     raise
-                broken = str(error)
+                problem = str(error)
             else:
                 if self._stop_asked.is_set() or not self._source.lasting:
                     return
-                broken = f"{self._source.name}: has ended"
+                problem = f"{self._source.name}: ended"
             wait_s = self._first_wait_s if self._figures.arrived > before else wait_s
-            self._say(f"{broken}; opened again in {wait_s:g} s")
+            self._say(f"{problem}. Reopening in {wait_s:g} s.")
             if self._stop_asked.wait(wait_s):
                 return
             self._figures.reconnects += 1
@@ -82,14 +82,14 @@ class Reader(threading.Thread):
     def _take(self, arrival: Arrival | DataError) -> None:
         if isinstance(arrival, DataError):
             self._figures.unreadable += 1
-            self._say(f"passed over: {arrival}")
+            self._say(f"skipped: {arrival}")
             return
         self._figures.arrived += 1
         slack_s = 0.1 * self._least_gap_s
         if arrival.arrived_s < self._next_s - slack_s:
             self._figures.passed_over += 1
             return
-        # In step with the source, so that 5 of 10 Hz are every second scan although they come unevenly.
+        # In step with the source, so that 5 of 10 Hz is every second scan despite jitter.
         self._next_s = max(self._next_s, arrival.arrived_s - slack_s) + self._least_gap_s
         self._queue.put(arrival)
         self._figures.dropped = self._queue.dropped

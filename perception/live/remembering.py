@@ -1,6 +1,6 @@
-"""The memory of a live run: whatever is installed as an entry point of the group ``sparsight.memories``.
+"""The memory of a live run, found by the entry point group ``sparsight.memories``.
 
-The perception imports no memory. What it hands on are the records that ``perceive track`` writes.
+``perception`` does not import ``memory``; it passes the records that ``perceive track`` writes.
 """
 
 from __future__ import annotations
@@ -14,61 +14,58 @@ GROUP = "sparsight.memories"
 
 
 class LiveMemory(Protocol):
-    """What an entry point gives."""
+    """The memory that an entry point opens."""
 
     def see(self, record: Mapping[str, Any], part: int) -> int:
-        """Take in the record of a frame; ``part`` changes where numbers of tracks begin anew.
-
-        Returns how many memories there are.
-        """
+        """Add the record of a frame and return the number of memories; ``part`` counts tracker restarts."""
 
     def close(self) -> int:
-        """Keep what goes on; returns how many memories there are."""
+        """Store unfinished tracks and return the number of memories."""
 
 
 def open_memory(store: str, recording: str, *, map_id: str = "default") -> LiveMemory:
-    """The memory that is installed.
+    """Open the installed memory.
 
     Args:
         store: folder, or address of a server.
-        recording: name of the run; not the same for two runs of a store.
-        map_id: of the poses.
+        recording: name of the run, unique within the store.
+        map_id: map of the poses.
 
     Raises:
-        ImportError: none is installed.
-        ValueError: the store cannot be opened, or used later on; says why.
+        ImportError: no memory is installed.
+        ValueError: opening or using the store failed.
     """
     found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
     if not found:
         raise ImportError(
-            f"no memory is installed (entry points {GROUP!r}); install sparsight again, from this version on"
+            f"no memory is installed (entry point group {GROUP!r}). Reinstall it: pip install sparsight"
         )
     opened: Callable[[str, str, str], LiveMemory] = found[0].load()
-    with _told(store):
-        return _Told(store, opened(store, recording, map_id))
+    with _as_value_error(store):
+        return _StoreMemory(store, opened(store, recording, map_id))
 
 
-class _Told:
-    """A memory whose errors are told as ours."""
+class _StoreMemory:
+    """A memory whose errors name the store."""
 
     def __init__(self, store: str, memory: LiveMemory) -> None:
         self._store, self._memory = store, memory
 
     def see(self, record: Mapping[str, Any], part: int) -> int:
-        with _told(self._store):
+        with _as_value_error(self._store):
             return self._memory.see(record, part)
 
     def close(self) -> int:
-        with _told(self._store):
+        with _as_value_error(self._store):
             return self._memory.close()
 
 
 @contextmanager
-def _told(store: str) -> Iterator[None]:
+def _as_value_error(store: str) -> Iterator[None]:
     try:
         yield
     except OSError:
         raise
     except Exception as error:
-        # Of another package, whose errors are not known here.
+        # The errors of the other package are unknown here.
         raise ValueError(f"{store}: {error}") from error

@@ -1,4 +1,4 @@
-"""Recorded scans at the pace of their own times."""
+"""Recorded scans, replayed in real time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perception.io.poses import ScanPose
 from perception.live.arrivals import Arrival
 from perception.types import PointCloud
 
-#: A longer pause in a recording is passed over.
+#: Longer pauses in a recording are skipped.
 LONGEST_PAUSE_S = 10.0
 
 
@@ -27,16 +27,16 @@ class Recorded(NamedTuple):
 
 
 class Replay:
-    """Scans as a sensor would send them again.
+    """Recorded scans as a source.
 
     Args:
-        recorded: gives the scans in their order, read as they are asked for, or errors in their place.
-        name: in messages.
-        speed: 2 is twice as fast; infinity does not wait.
-        rate_hz: scans a second where the recording has no times; they are given times then.
+        recorded: yields the scans in order, read on demand, or errors.
+        name: name in messages.
+        speed: 2 is twice real time; infinity does not wait.
+        rate_hz: scan rate for recordings without times.
 
     Raises:
-        ValueError: speed or rate is not above 0.
+        ValueError: speed or rate is not positive.
     """
 
     lasting = False
@@ -50,14 +50,14 @@ class Replay:
         rate_hz: float = 10.0,
     ) -> None:
         if not speed > 0:
-            raise ValueError(f"speed must be above 0, got {speed}")
+            raise ValueError(f"speed must be positive, got {speed}")
         if not rate_hz > 0:
-            raise ValueError(f"rate_hz must be above 0, got {rate_hz}")
+            raise ValueError(f"rate_hz must be positive, got {rate_hz}")
         self.name = name
         self._recorded, self._speed, self._rate_hz = recorded, speed, rate_hz
 
     def arrivals(self, stop: threading.Event) -> Iterator[Arrival | DataError]:
-        """The scans, each when it is due."""
+        """Yield scans at their times."""
         began_ns, due_s, before_ns, position = time.time_ns(), time.monotonic(), None, 0
         for one in self._recorded():
             if stop.is_set():
@@ -71,13 +71,13 @@ class Replay:
                 cloud = replace(cloud, timestamp_ns=began_ns + step_ns)
             assert cloud.timestamp_ns is not None
             if before_ns is not None:
-                # A jump of the clock, as between two recordings, is no pause.
+                # A jump of the clock, as between two recordings, is not a pause.
                 gap_s = (cloud.timestamp_ns - before_ns) / 1e9
                 due_s += (gap_s if 0 <= gap_s <= LONGEST_PAUSE_S else 1 / self._rate_hz) / self._speed
             before_ns = cloud.timestamp_ns
             if stop.wait(max(0.0, due_s - time.monotonic())):
                 return
-            # A recording that cannot be read as fast as it was made comes later from there on.
+            # If reading is too slow, the replay falls behind instead of catching up.
             due_s = max(due_s, time.monotonic() - 1.0)
             yield Arrival(one.name, position, cloud, time.monotonic(), one.sensor, one.pose)
             position += 1

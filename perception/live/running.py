@@ -1,4 +1,4 @@
-"""A live run: the newest scan is detected and tracked, and what shows or keeps it delays nothing."""
+"""A live run: detect and track in the newest scan, without waiting for sinks."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from perception.track.tracker import Tracker
 from perception.track.tracks import Tracks
 from perception.types import Detections
 
-#: Scans that wait at most: one that came while another was computed.
+#: Default capacity for waiting scans.
 QUEUE = 1
-#: Results that wait for those who show or keep them.
+#: Capacity for results that wait for sinks.
 _RESULTS = 16
-#: Seconds between two signs of life where no scan comes.
+#: Seconds between heartbeats without scans.
 _PULSE_S = 0.25
-#: A scan of so much earlier than the one before came late; of even earlier, the clock was put back.
+#: A scan up to this much earlier than the one before is late; otherwise the clock was set back.
 _LATE_NS = 1_000_000_000
-#: Seconds that what shows and keeps results has to finish.
+#: Seconds that sinks have to finish.
 _GRACE_S = 30.0
 
 
 class Result(NamedTuple):
-    """A scan and what was found.
+    """A scan with its detections and tracks.
 
     Attributes:
         arrival: the scan.
-        found: what was detected in it.
-        tracks: the things after it.
-        pose: where it was made, if known.
-        latency_s: from its arrival to the tracks.
-        restarts: how often tracks began anew before it: numbers of tracks are told apart by it.
+        found: detections in the scan.
+        tracks: tracks after the scan.
+        pose: pose of the sensor, if known.
+        latency_s: time from arrival to tracks.
+        restarts: number of tracker restarts before it; track numbers repeat after a restart.
     """
 
     arrival: Arrival
@@ -53,40 +53,39 @@ class Result(NamedTuple):
 
 
 class Sink(Protocol):
-    """Somewhere that results go, one after the other, from one thread."""
+    """A consumer of results, called from one thread."""
 
     def take(self, result: Result) -> None:
-        """The next one."""
+        """Take the next result."""
 
     def close(self) -> None:
-        """There are no more."""
+        """Finish."""
 
 
 class LiveRun:
-    """Detects and tracks what a source sends, the newest first.
+    """Detection and tracking in the scans of a source, always the newest.
 
-    Three threads: one takes scans from the source, that of the caller computes, and one hands results to the
-    sinks. Between them are short queues that drop their oldest entries, so that neither a slow frame nor a
-    slow disk lets delay grow.
+    One thread reads the source, the caller's thread computes, and one thread passes results to sinks. Short
+    queues between them drop their oldest entries, so that slow frames or disks do not add delay.
 
     Args:
-        source: that scans come from.
-        detector: ready to be used.
-        sinks: that results go to; they are closed at the end.
-        config: of the tracker.
-        pose_of: where a scan was made, for those whose source does not know it; ``None`` where nobody does.
-        queue: scans that wait at most.
-        rate_hz: scans a second that are looked at, at most.
-        figures: counts that others look at too; its own by default.
-        say: called with what a person should know, from any thread.
-        alive: called several times a second while the run goes on.
-        first_wait_s: before a source that broke is opened again; then twice as long, up to half a minute.
+        source: source of scans.
+        detector: detector.
+        sinks: consumers of results, closed at the end.
+        config: configuration of the tracker.
+        pose_of: returns the pose of a scan whose source does not know it, or None.
+        queue: capacity for waiting scans.
+        rate_hz: largest number of scans per second to process.
+        figures: counts to use instead of new ones.
+        say: called with messages for the user, from any thread.
+        alive: called several times per second during the run.
+        first_wait_s: seconds before a broken source is reopened; failures double it, up to half a minute.
 
     Attributes:
-        figures: counts, while it runs and afterwards.
+        figures: counts, during and after the run.
 
     Raises:
-        ValueError: ``queue`` or ``rate_hz`` is not above 0.
+        ValueError: ``queue`` or ``rate_hz`` is not positive.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class LiveRun:
         first_wait_s: float = FIRST_WAIT_S,
     ) -> None:
         if rate_hz is not None and not rate_hz > 0:
-            raise ValueError(f"rate_hz must be above 0, got {rate_hz}")
+            raise ValueError(f"rate_hz must be positive, got {rate_hz}")
         self.figures = Figures() if figures is None else figures
         self._scans, self._results = NewestQueue[Arrival](queue), NewestQueue[Result](_RESULTS)
         self._stop = threading.Event()
@@ -122,14 +121,14 @@ class LiveRun:
         self._sink_error: BaseException | None = None
 
     def stop(self) -> None:
-        """End the run after the scan that is computed; from a signal handler or another thread."""
+        """End the run after the current scan; safe in signal handlers and other threads."""
         self._stop.set()
 
     def run(self) -> Figures:
-        """Run until the source is over or :meth:`stop` is called; results so far are handed out before.
+        """Run until the source ends or :meth:`stop` is called, then pass the remaining results to sinks.
 
         Raises:
-            DataError, OSError: a source that does not last broke, or a sink did.
+            DataError, OSError: a sink broke, or a source that is not reopened.
         """
         self._reader.start()
         self._handing.start()
@@ -159,7 +158,7 @@ class LiveRun:
             if tracker.time_ns - time_ns <= _LATE_NS:
                 figures.late += 1
                 return
-            self._say(f"{arrival.name}: the clock of the scans was put back: tracks begin anew")
+            self._say(f"{arrival.name}: the clock of the scans was set back, so tracking restarts")
             figures.restarts += 1
             tracker = self._tracker = Tracker(self._config)
             self._known.clear()
@@ -168,13 +167,13 @@ class LiveRun:
             found = self._detector(arrival.cloud)
         except DataError as error:
             figures.unreadable += 1
-            self._say(f"passed over: {arrival.name}: {error}")
+            self._say(f"skipped: {arrival.name}: {error}")
             return
         matrix = None if pose is None else pose.map_from_lidar
         try:
             tracks = tracker.update(found, pose=matrix, time_ns=time_ns)
         except ValueError as error:
-            # A pose that is no rigid motion; its frame is tracked without.
+            # The pose is not rigid, so the frame is tracked without it.
             figures.without_pose += 1
             self._say(f"{arrival.name}: {error}")
             pose, tracks = None, tracker.update(found, time_ns=time_ns)
@@ -195,21 +194,21 @@ class LiveRun:
                 self._say(str(error))
         if pose is None and not self._posed:
             self._say(
-                "no pose: tracks are in the frame of the sensor, and velocities relative to it"
+                "no poses: tracks are in the frame of the sensor, with relative velocities. Add --poses FILE."
                 if self._pose_of is None
-                else "no pose yet: until there is one, the map is the frame of the sensor"
+                else "no pose yet: the map is the frame of the sensor until one arrives"
             )
         self._posed |= pose is not None
         self.figures.without_pose += pose is None and (self._posed or self._pose_of is not None)
         return pose
 
     def _count(self, tracks: Tracks) -> int:
-        """Things that were ever told; no more identities are held than the tracker holds itself."""
-        told = set(tracks.track_id.tolist())
-        self._things += len(told - self._known)
+        """Count all tracks so far, without storing more identities than the tracker."""
+        current = set(tracks.track_id.tolist())
+        self._things += len(current - self._known)
         held = (self._tracker.state, self._tracker.waiting.state)
         kept = {number for state in held for number in state.counts[:, TRACK_ID].tolist()}
-        self._known = (self._known & kept) | told
+        self._known = (self._known & kept) | current
         return self._things
 
     def _hand_out(self) -> None:

@@ -1,4 +1,4 @@
-"""Packets of Velodyne and Ouster sensors from a socket, a turn a scan."""
+"""Packets of Velodyne and Ouster sensors from a socket, one scan per turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.raw import RawCloud, transformed, unit_intensity
+from perception.io.raw import RawCloud, apply_transform, unit_intensity
 from perception.io.sensors.ouster import OusterSensor, read_ouster_metadata
 from perception.io.sensors.pcap import Datagram
 from perception.io.sensors.turns import (
@@ -21,36 +21,36 @@ from perception.io.sensors.turns import (
     VELODYNE_BYTES,
     OusterTurns,
     VelodyneTurns,
-    tells_model,
+    names_model,
 )
 from perception.io.transform import ScanTransform
 from perception.live.arrivals import Arrival
 from perception.types import PointCloud
 
 SCHEME = "udp"
-#: By the last byte of their packets; those of an HDL-64E end otherwise.
+#: Last byte of the packets by model; those of an HDL-64E differ.
 MODELS = {
     "VLP-16": 0x22, "PUCK-HI-RES": 0x24, "VLP-32C": 0x28, "HDL-32E": 0x21, "VLS-128": 0xA1, "HDL-64E": None,
 }  # fmt: skip
 _KEYS = ("model", "sender", "metadata")
-#: Of the system's buffer for what comes while another thread computes; it may give less.
+#: Requested size of the socket's buffer; the system may limit it.
 _BUFFER_BYTES = 8 << 20
-#: After so much silence a turn is begun anew; after more, somebody should know.
+#: Seconds of silence before a turn restarts, before a warning, and per wait.
 _GAP_S, _SILENCE_S, _WAIT_S = 1.0, 5.0, 0.2
-#: Packets by which an HDL-64E is known.
+#: Number of packets to recognise an HDL-64E.
 _FIRST = 5
 
 
 @dataclass(frozen=True)
 class UdpAddress:
-    """Where to listen, and to whom: ``udp://[HOST]:PORT[?model=...&sender=...&metadata=...]``.
+    """An address to listen on: ``udp://[HOST]:PORT[?model=...&sender=...&metadata=...]``.
 
     Attributes:
-        host: of this computer, or ``""`` for all of its addresses.
-        port: that the sensor sends to.
-        model: of a Velodyne sensor, as :data:`MODELS` names it, or None: as the packets say.
-        sender: address of the sensor, or None: whoever sends first.
-        metadata: JSON file of an Ouster sensor, or None: the packets are Velodyne's.
+        host: local address, or "" for all.
+        port: port that the sensor sends to.
+        model: Velodyne model, a name in :data:`MODELS`; None accepts any.
+        sender: address of the sensor; None accepts the first sender.
+        metadata: JSON file of an Ouster sensor; None means Velodyne.
     """
 
     host: str
@@ -61,46 +61,42 @@ class UdpAddress:
 
     @classmethod
     def parse(cls, text: str) -> UdpAddress:
-        """An address in words.
-
-        Raises:
-            ValueError: it is none; says what is wrong.
-        """
-        usual = f"{text}: expected udp://[HOST]:PORT[?model={'|'.join(MODELS)}&sender=ADDRESS&metadata=FILE]"
+        """Parse an address; raise ``ValueError`` if it is invalid."""
+        usual = "Write udp://[HOST]:PORT[?model=MODEL&sender=ADDRESS&metadata=FILE]"
         try:
             parts = urlsplit(text)
-            port, said = parts.port, dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+            port, query = parts.port, dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         except ValueError as error:
-            raise ValueError(f"{usual}; {error}") from error
+            raise ValueError(f"{text}: {error}. {usual}") from error
         if parts.scheme != SCHEME or port is None or parts.path not in ("", "/"):
-            raise ValueError(usual)
-        unknown = [name for name in said if name not in _KEYS]
+            raise ValueError(f"{text}: not a UDP address. {usual}")
+        unknown = [name for name in query if name not in _KEYS]
         if unknown:
-            raise ValueError(f"{usual}; {unknown[0]!r} is none of {', '.join(_KEYS)}")
-        model = said.get("model")
+            raise ValueError(f"{text}: unknown key {unknown[0]!r}. {usual}")
+        model = query.get("model")
         if model is not None and model.upper() not in MODELS:
-            raise ValueError(f"{usual}; model {model!r} is none of them")
-        if model is not None and "metadata" in said:
-            raise ValueError(f"{usual}; model is of Velodyne's sensors, metadata of Ouster's: one of the two")
-        file = Path(said["metadata"]) if "metadata" in said else None
-        return cls(parts.hostname or "", port, model and model.upper(), said.get("sender"), file)
+            raise ValueError(f"{text}: unknown model {model!r}. Choose one of {', '.join(MODELS)}.")
+        if model is not None and "metadata" in query:
+            raise ValueError(f"{text}: model is for Velodyne, metadata for Ouster. Leave one out.")
+        file = Path(query["metadata"]) if "metadata" in query else None
+        return cls(parts.hostname or "", port, model and model.upper(), query.get("sender"), file)
 
 
 class PacketSocket:
-    """The scans of a sensor that sends packets to a port of this computer.
+    """The scans of a sensor that sends packets to a local port.
 
-    The first turn, which is a part of one, is left out, also after a silence. An HDL-64E tells its
-    calibration in its packets; what it sees in these first seconds is left out.
+    The first turn is partial and skipped, also after silence. So are the first seconds of an HDL-64E, whose
+    packets contain its calibration.
 
     Args:
-        address: where to listen.
-        transform: of the scans.
-        say: called with what a person should know.
+        address: address to listen on.
+        transform: transform of the scans.
+        say: called with messages for the user.
 
     Raises:
-        DataError: the metadata cannot be used.
-        ImportError: a library is missing; the message names the extra.
-        OSError: the port cannot be listened at.
+        DataError: the metadata are invalid.
+        ImportError: a library is missing; the message has the pip command.
+        OSError: the port is in use or not allowed.
     """
 
     lasting = True
@@ -118,17 +114,17 @@ class PacketSocket:
         if address.metadata is not None:
             self._ouster = read_ouster_metadata(address.metadata)
         else:
-            VelodyneTurns(self.name)  # The library is there.
+            VelodyneTurns(self.name)  # Raises now if the library is missing.
         self._bytes = VELODYNE_BYTES if self._ouster is None else self._ouster.packet_bytes
         self._position, self._divisor = 0, 1.0
         self._listen().close()
 
     def arrivals(self, stop: threading.Event) -> Iterator[Arrival | DataError]:
-        """A scan for each turn; its time is that of its first packet, by the clock of this computer.
+        """Yield a scan per turn, with the local time of its first packet.
 
         Raises:
-            DataError: the packets are of another model than was said, or hold no calibration.
-            OSError: the network went away.
+            DataError: the packets are of another model, or hold no calibration.
+            OSError: the network failed.
         """
         turns: VelodyneTurns | OusterTurns | None = None
         held: list[Datagram] = []
@@ -154,14 +150,14 @@ class PacketSocket:
                 yield error
 
     def _turns(self, held: list[Datagram]) -> VelodyneTurns | OusterTurns | None:
-        """What puts packets together, or ``None`` where more of them must be known before."""
+        """Create the assembler of turns; None until there are enough packets."""
         if self._ouster is not None:
             return OusterTurns(self._ouster)
         first = [one.data for one in held[:_FIRST]]
         if len(first) < _FIRST:
             return None
         self._check_model(first)
-        if tells_model(first):
+        if names_model(first):
             return VelodyneTurns(self.name)
         if len(held) < CALIBRATION_PACKETS:
             return None
@@ -170,18 +166,18 @@ class PacketSocket:
         return VelodyneTurns(self.name, packets)
 
     def _check_model(self, packets: list[bytes]) -> None:
-        """Raise where the packets are of another sensor than was said; that does not mend itself."""
-        said = self._address.model
-        if said is None:
+        """Raise ``DataError`` if the packets are of another model than the address names."""
+        expected = self._address.model
+        if expected is None:
             return
-        known = packets[0][-1] if tells_model(packets) else None
-        if MODELS[said] != known:
+        code = packets[0][-1] if names_model(packets) else None
+        if MODELS[expected] != code:
             names = {code: name for name, code in MODELS.items()}
-            other = names.get(known, "no known model")
-            raise DataError(f"{self.name}: the packets are of {other}, not {said}; mend ?model=")
+            other = names.get(code, "an unknown model")
+            raise DataError(f"{self.name}: packets of {other}, not {expected}. Correct ?model=.")
 
     def _arrival(self, time_ns: int, raw: RawCloud, arrived_s: float) -> Arrival:
-        raw = transformed(raw, self._transform)
+        raw = apply_transform(raw, self._transform)
         name = f"{self._address.port}-{self._position:06d}"
         intensity, self._divisor = unit_intensity(f"{self.name}, {name}:", raw, least=self._divisor)
         cloud = PointCloud(
@@ -194,8 +190,14 @@ class PacketSocket:
         return Arrival(name, self._position - 1, cloud, arrived_s)
 
     def _datagrams(self, stop: threading.Event) -> Iterator[Datagram | None]:
-        """Packets of the sensor, and ``None`` after each gap."""
-        sender, others, heard_s, gap, told = self._address.sender, set[str](), time.monotonic(), False, False
+        """Yield packets of the sensor, and None after each gap."""
+        sender, others, heard_s, gap, warned = (
+            self._address.sender,
+            set[str](),
+            time.monotonic(),
+            False,
+            False,
+        )
         with self._listen() as listener:
             listener.settimeout(_WAIT_S)
             while not stop.is_set():
@@ -206,25 +208,24 @@ class PacketSocket:
                     if silent_s > _GAP_S and not gap:
                         gap = True
                         yield None
-                    if silent_s > _SILENCE_S and not told:
-                        told = True
+                    if silent_s > _SILENCE_S and not warned:
+                        warned = True
                         self._say(
-                            f"{self.name}: no packets of {self._bytes} bytes for {_SILENCE_S:g} s; is the"
-                            " sensor on, and does it send to this computer and port?"
+                            f"{self.name}: no packets of {self._bytes} bytes for {_SILENCE_S:g} s. Check"
+                            " that the sensor is on and sends to this computer and port."
                         )
                     continue
                 came_ns = time.time_ns()
                 if len(data) != self._bytes:
-                    told_bytes = f"packets of {len(data)} bytes, not {self._bytes}"
-                    self._say(f"{self.name}: {told_bytes}, are passed over")
+                    self._say(f"{self.name}: skipping packets of {len(data)} bytes instead of {self._bytes}")
                     continue
                 sender = sender or source[0]
                 if source[0] != sender:
                     if len(others) < 8 and source[0] not in others:
                         others.add(source[0])
-                        self._say(f"{self.name}: {source[0]} sends too, and is passed over; ?sender= chooses")
+                        self._say(f"{self.name}: skipping packets of {source[0]}; choose with ?sender=")
                     continue
-                heard_s, gap, told = time.monotonic(), False, False
+                heard_s, gap, warned = time.monotonic(), False, False
                 yield Datagram(came_ns, f"{sender}:{self._address.port}", data)
 
     def _listen(self) -> socket.socket:
@@ -235,6 +236,7 @@ class PacketSocket:
             listener.bind((self._address.host, self._address.port))
         except OSError as error:
             listener.close()
-            hint = "does another program, or is it no address of this computer?"
-            raise OSError(error.errno, f"cannot listen at {self.name}: {error.strerror}; {hint}") from error
+            problem = f"listening on {self.name} failed ({error.strerror})"
+            hint = "Check that the address is local and no other program uses the port."
+            raise OSError(error.errno, f"{problem}. {hint}") from error
         return listener

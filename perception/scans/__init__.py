@@ -1,4 +1,4 @@
-"""Unit, axes, height and intensity of scans: measured, judged and changed to what a detector expects."""
+"""Checks and conversion of the unit, axes, height and intensity of scans."""
 
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 

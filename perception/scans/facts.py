@@ -1,4 +1,4 @@
-"""Measurements of one scan, from which the checks judge the data set."""
+"""Measurements of one scan, for the checks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from perception.io.raw import RawCloud, intensity_divisor
 
-#: Width of the layers of height among which the fullest one is taken for the ground.
+#: Number of height layers; the fullest one is the ground.
 _LAYERS = 60
-#: Points nearer than this to the axis of the sensor may be of the vehicle that carries it.
+#: Points this close to the sensor's axis may belong to its own vehicle.
 _OWN_VEHICLE_M = 3.0
 _SAMPLE_ROWS = 1024
 _SAMPLE_PLACES = np.arange(_SAMPLE_ROWS) * ((math.sqrt(5) - 1) / 2) % 1.0
@@ -21,23 +21,23 @@ _SAMPLE_PLACES = np.arange(_SAMPLE_ROWS) * ((math.sqrt(5) - 1) / 2) % 1.0
 
 @dataclass(frozen=True, eq=False)
 class ScanFacts:
-    """One scan in numbers. Lengths are in the unit of the file, percentiles over finite points.
+    """Measurements of one scan. Lengths are in the unit of the file, percentiles over finite points.
 
     Attributes:
         frame_id: name of the frame.
         points: rows in the file.
         not_finite: rows with a NaN or infinite coordinate.
         at_origin: rows exactly at (0, 0, 0).
-        repeated: rows whose x, y, z occurred before, those at the origin left out.
+        repeated: rows whose x, y, z occurred before, without those at the origin.
         low, median, high: (3,) 2nd, 50th and 98th percentile of x, y, z.
         smallest, largest: (3,) extremes.
         range_99: 99th percentile of the horizontal distance.
-        layer: height z of the fullest horizontal layer, points on the vehicle itself left out.
+        layer: height z of the fullest horizontal layer, without points on the own vehicle.
         bearing_rad: mean direction of the points seen from above.
         concentration: 0 for points all around, 1 for points all in one direction.
-        intensity: smallest, median and largest finite intensity as stored; None where there is none.
-        divisor: what brings intensity to [0, 1]; None for an unknown range.
-        sample: some of its rows, to be measured again after a change.
+        intensity: smallest, median and largest finite intensity as stored, or None.
+        divisor: number that scales intensity to [0, 1]; None for an unknown range.
+        sample: some rows, to measure again after a transform.
     """
 
     frame_id: str
@@ -65,27 +65,27 @@ class ScanFacts:
 
 
 def finite_xyz(raw: RawCloud) -> npt.NDArray[np.float64]:
-    """(N, 3) float64 finite coordinates."""
-    # Chosen first: a signalling NaN makes a warning when it is converted.
+    """Return (N, 3) float64 finite coordinates."""
+    # Filtered before the conversion, which warns about signalling NaN.
     return raw.xyz[np.isfinite(raw.xyz).all(axis=1)].astype(np.float64)
 
 
 def sample_places(rows: int) -> npt.NDArray[np.intp] | None:
-    """Numbers of some thousand rows, spread over a scan of so many; None where that is all of them.
+    """Return about a thousand row numbers, spread over a scan; None means all rows.
 
-    Scans are stored ring by ring or turn by turn: rows at a fixed distance may all be of one ring. Multiples
-    of the golden ratio are spread evenly and fall in with no period.
+    Scans are stored ring by ring, so rows at a fixed distance may all belong to one ring. Multiples of the
+    golden ratio are evenly spread without a period.
     """
     return (_SAMPLE_PLACES * rows).astype(np.intp) if rows > _SAMPLE_ROWS else None
 
 
 def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -> ScanFacts:
-    """Measure one scan; everything is zero for an empty one.
+    """Measure one scan; all values of an empty scan are zero.
 
     Args:
         frame_id: name of the frame.
         raw: the scan.
-        count_repeated: also look for repeated points, which takes longer than everything else.
+        count_repeated: True also counts repeated points, which takes longer than the rest.
     """
     xyz = finite_xyz(raw)
     places = sample_places(len(raw.xyz))
@@ -116,14 +116,14 @@ def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -
 
 
 def _repeated(xyz: npt.NDArray[np.float32], at_origin: int) -> int:
-    # A 64-bit mix of the bits of a row stands for the row: equal mixes of different rows are negligible.
+    # Compare 64-bit hashes of rows; collisions are negligible.
     bits = np.ascontiguousarray(xyz + np.float32(0)).view(np.uint32).astype(np.uint64)
     mixed = bits @ np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
     return len(mixed) - len(np.unique(mixed)) - max(at_origin - 1, 0)
 
 
 def _around(xyz: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The points that are not on the vehicle itself, whose roof would pass for the ground (nuScenes)."""
+    """Return the points off the own vehicle, whose roof would look like ground (nuScenes)."""
     around = xyz[np.hypot(xyz[:, 0], xyz[:, 1]) > _OWN_VEHICLE_M]
     return around if len(around) > 0.1 * len(xyz) else xyz
 
@@ -133,7 +133,7 @@ def _fullest_layer(heights: npt.NDArray[np.float64]) -> float:
         return 0.0
     low, high = np.percentile(heights, (1, 99))
     if high - low <= 1e-9 * max(abs(low), abs(high)):
-        # Also too close for as many layers as there are.
+        # Too flat for a histogram.
         return float(low)
     counts, edges = np.histogram(heights, bins=_LAYERS, range=(float(low), float(high)))
     fullest = int(counts.argmax())

@@ -1,4 +1,4 @@
-"""What a check noticed."""
+"""Findings of checks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a check noticed.
+    """One finding of a check.
 
     Attributes:
         severity: ``"error"`` makes training or detection useless, ``"warning"`` probably harms it,
-            ``"info"`` is good to know.
-        check: name of the check, for example ``"units"``.
-        message: what is wrong, in words.
-        fix: what to do about it.
-        frames: ids of the frames concerned; empty where it concerns the data set as a whole.
-        transform: what mends it when the scans are read; None where nothing of the kind does.
+            ``"info"`` is informational.
+        check: name of the check, such as ``"units"``.
+        message: the problem.
+        fix: how to fix it.
+        frames: ids of the affected frames; empty for the data set as a whole.
+        transform: transform of the scans that fixes it, or None.
     """
 
     severity: Severity
@@ -33,10 +33,10 @@ class Finding:
 
     @property
     def options(self) -> str:
-        """Options of ``perceive detect`` that mend it; empty where there are none."""
+        """Options of ``perceive detect`` that fix it, or ""."""
         return "" if self.transform is None else self.transform.options
 
 
 def with_frames(*findings: Finding) -> list[Finding]:
-    """Those of checks of single frames that concern any: the others noticed nothing."""
+    """Return the findings that affect frames."""
     return [finding for finding in findings if finding.frames]

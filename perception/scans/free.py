@@ -1,4 +1,4 @@
-"""How far the view from a sensor is free: what stands there stops it, the ground does not."""
+"""Free distance by bearing: how far a sensor sees before an object."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import numpy as np
 from perception.scans.tensors import raised_m
 from perception.types import FloatArray, PointCloud
 
-#: Heights at which cars and people are, from a sensor as high as that of the training data, 1.73 m.
+#: Heights of cars and people, relative to a sensor at 1.73 m.
 _STANDING_M = (-1.2, 0.2)
-#: What is nearer is of the vehicle itself.
+#: Nearer points belong to the own vehicle.
 _OWN_M = 2.5
 
 
 def free_distances(cloud: PointCloud, bins: int = 360) -> FloatArray:
-    """Metres to the first thing that stands, by bearing.
+    """Return the distance to the nearest object, by bearing.
 
-    No further than the farthest return of a bearing, of whatever height: nobody knows what is behind. On a
-    slope the ground stands too, so it is said to be free for less than it is. What is within 2.5 m is taken
-    for the vehicle itself.
+    The distance ends at the farthest return of a bearing, because the space behind is unknown. A slope counts
+    as an object, so the result may be too short there. Points within 2.5 m belong to the own vehicle.
 
     Args:
-        cloud: in its LiDAR frame; its ``sensor_height_m`` tells where the ground is.
-        bins: of equal angles around the sensor.
+        cloud: scan in the LiDAR frame; its ``sensor_height_m`` determines the ground.
+        bins: number of bearings.
 
     Returns:
-        (bins,) float32, counter-clockwise from -x (bearing -pi); 0 where there is no return.
+        (bins,) float32 metres, counter-clockwise from -x (bearing -pi); 0 without a return.
     """
     points = cloud.points
     if not np.isfinite(points).all():

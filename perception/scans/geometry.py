@@ -1,4 +1,4 @@
-"""Checks of where the points of scans lie: origin, unit, axes, ground; each with what mends it."""
+"""Checks of origin, unit, axes and ground of scans, with transforms that fix them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from perception.io.transform import TRAINED_SENSOR_HEIGHT_M, ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan
 from perception.scans.finding import Finding
 
-#: Heights z of the ground at which the shipped weights find what they find at -1.73 m, for the range of z
-#: that they were trained with, -3 to 1 m. Measured on every second frame of the validation set (score .3): 40
-#: to 45 of 51 labelled objects and 21 to 26 false ones with the ground from -2.7 to -0.7 m; 36 at -3.0 m.
+#: Ground heights z at which the shipped weights (z range -3 to 1 m) work as well as at -1.73 m. On every
+#: second validation frame they find 40 to 45 of 51 objects for ground from -2.7 to -0.7 m, but 36 at -3.0 m.
 _ABOVE_LOWEST_M, _BELOW_HIGHEST_M = 0.4, 1.6
 GROUND_M = (-3.0 + _ABOVE_LOWEST_M, 1.0 - _BELOW_HIGHEST_M)
 
@@ -24,12 +23,12 @@ _SMALLEST_RANGE_M = 2.0
 _USUAL_RANGE_M = 60.0
 _USUAL_HEIGHT_SPREAD_M = 3.0
 _UNITS = {"centimetres": 0.01, "millimetres": 0.001}
-#: Axes that are forward, left and up where points lie in a direction of the scan, by quarters from its x.
+#: Axes that point forward, left and up, by direction of the points in quarter turns from x.
 _AXES_FORWARD = {1: "y,-x,z", 2: "-x,-y,z", 3: "-y,x,z"}
 
 
 def usable_ground_m(heights_m: tuple[float, float]) -> tuple[float, float]:
-    """Lowest and highest z of the ground that suits a detector of this range of heights."""
+    """Return the lowest and highest usable ground z for a detector's range of heights."""
     return heights_m[0] + _ABOVE_LOWEST_M, heights_m[1] - _BELOW_HIGHEST_M
 
 
@@ -39,12 +38,12 @@ def check_geometry(
     ground_m: tuple[float, float] = GROUND_M,
     sensor_height_m: float | None = None,
 ) -> list[Finding]:
-    """Faults of origin, unit, axes and ground, in this order, each judged after those before are mended.
+    """Check origin, unit, axes and ground, in this order; each check assumes that earlier findings are fixed.
 
     Args:
-        scans: measured scans with at least some hundred finite points each.
-        ground_m: lowest and highest z of the ground that is fine.
-        sensor_height_m: of the scans, if it was given: the ground is seen as from 1.73 m.
+        scans: measured scans with at least about a hundred finite points each.
+        ground_m: lowest and highest usable z of the ground.
+        sensor_height_m: given sensor height, which shifts the ground.
     """
     findings: list[Finding] = []
     raised_m = 0.0 if sensor_height_m is None else sensor_height_m - TRAINED_SENSOR_HEIGHT_M
@@ -72,9 +71,9 @@ def _check_origin(scans: Sequence[ScanFacts]) -> Finding | None:
     return Finding(
         "error",
         "origin",
-        f"The points lie around a place {offset:.0f} m from the origin and span {spread:.0f} m: the"
-        " scans are probably in map coordinates, not in the frame of the sensor.",
-        "Transform every scan (and its labels) into the frame of the sensor at its own pose.",
+        f"The points lie {offset:.0f} m from the origin and span {spread:.0f} m, so the scans are probably"
+        " in map coordinates.",
+        "Transform every scan (and its labels) to the sensor's frame by its pose.",
     )
 
 
@@ -86,8 +85,8 @@ def _check_units(scans: Sequence[ScanFacts]) -> Finding | None:
         return Finding(
             "error",
             "units",
-            f"The points reach {extent:.0f} units from the sensor, expected are up to"
-            f" {_LARGEST_RANGE_M:.0f} metres: the coordinates seem to be in {unit}.",
+            f"The points reach {extent:.0f} units from the sensor instead of at most"
+            f" {_LARGEST_RANGE_M:.0f} metres, so the coordinates seem to be in {unit}.",
             f"{ScanTransform(_UNITS[unit]).instruction} when exporting the scans.",
             transform=ScanTransform(scale=_UNITS[unit]),
         )
@@ -95,9 +94,9 @@ def _check_units(scans: Sequence[ScanFacts]) -> Finding | None:
         return Finding(
             "error",
             "units",
-            f"The points reach only {extent:.3g} units from the sensor: the coordinates seem to be"
-            " normalised or in kilometres.",
-            "Export the scans in metres, without normalising them.",
+            f"The points reach only {extent:.3g} units from the sensor, so the coordinates seem to be"
+            " normalized or in kilometres.",
+            "Export the scans in metres, without normalization.",
         )
     return None
 
@@ -107,7 +106,7 @@ def _extent(scan: ScanFacts) -> float:
 
 
 def _unit_cost(extent: float, thickness: float, metres: float) -> float:
-    """How unusual a scan of this reach and height would be in this unit."""
+    """Return a cost that grows as reach and height of a scan become unusual in a unit."""
     reach = abs(np.log(extent * metres / _USUAL_RANGE_M))
     height = abs(np.log(max(thickness, 1e-6) * metres / _USUAL_HEIGHT_SPREAD_M))
     return float(reach + height)
@@ -125,9 +124,8 @@ def _check_up(scans: Sequence[ScanFacts]) -> Finding | None:
         return Finding(
             "error",
             "axes",
-            f"z seems to point down: the fullest layer, the ground, lies at z = {layer:.1f} m,"
-            " above nearly everything else.",
-            "Turn the sensor frame to x forward, y left, z up: replace y by -y and z by -z.",
+            f"z seems to point down: the ground lies at z = {layer:.1f} m, above nearly everything else.",
+            "Replace y by -y and z by -z, so that x points forward, y left and z up.",
             transform=ScanTransform(axes="x,-y,-z"),
         )
     return None
@@ -136,7 +134,7 @@ def _check_up(scans: Sequence[ScanFacts]) -> Finding | None:
 def _thin_axis_finding(thin: int, spread: npt.NDArray[np.float64], *, points_up: bool) -> Finding | None:
     others = np.delete(spread, thin)
     if spread[thin] >= 0.5 * others.min():
-        # Also where all points lie on a line: it shows no plane.
+        # Points on a line do not show a plane either.
         return None
     name = "xyz"[thin]
     if name == "y" and not points_up:
@@ -147,13 +145,13 @@ def _thin_axis_finding(thin: int, spread: npt.NDArray[np.float64], *, points_up:
         fix = ScanTransform(axes=axes).instruction
     else:
         what, axes = f"x seems to point {'up' if points_up else 'down'}", "-z,y,x" if points_up else "z,y,-x"
-        fix = f"Write the {'' if points_up else 'negative '}old x as z, and turn x to forward and y to left"
+        fix = f"Write the {'' if points_up else 'negative '}old x as z, and let x point forward and y left"
     return Finding(
         "error",
         "axes",
         f"The points are flat along {name} ({spread[thin]:.1f} m), not along z ({spread[2]:.1f} m),"
         f" so z is not up: {what}.",
-        f"{fix} when exporting the scans; the frame is x forward, y left, z up.",
+        f"{fix} when exporting the scans. The frame is x forward, y left, z up.",
         transform=ScanTransform(axes=axes),
     )
 
@@ -168,10 +166,9 @@ def _check_forward(scans: Sequence[ScanFacts]) -> Finding | None:
     return Finding(
         "error",
         "axes",
-        f"Nearly all points lie {side} the sensor (mean direction {bearing:.0f} degrees from +x):"
-        " x does not point forward.",
-        f"Turn the scans by {-bearing:.0f} degrees about z so that x is forward and y left"
-        " (and the labels with them).",
+        f"Nearly all points lie {side} the sensor (mean direction {bearing:.0f} degrees from +x),"
+        " so x does not point forward.",
+        f"Turn scans and labels by {-bearing:.0f} degrees about z, so that x points forward and y left.",
         transform=ScanTransform(axes=_AXES_FORWARD[round(bearing / 90) % 4]),
     )
 
@@ -182,15 +179,15 @@ def _check_ground(
     layer = median([scan.layer for scan in scans])
     if ground_m[0] <= layer + raised_m <= ground_m[1]:
         return None
-    # The height that the ground asks for; + 0.0 for a zero without a sign.
+    # Adding 0.0 removes the sign of a negative zero.
     height_m = round(-layer, 2) + 0.0
-    given = f" (seen from {raised_m + TRAINED_SENSOR_HEIGHT_M:.2f} m, as was said)" if raised_m else ""
+    given = f" (given sensor height {raised_m + TRAINED_SENSOR_HEIGHT_M:.2f} m)" if raised_m else ""
     return Finding(
         "warning",
         "ground",
-        f"The ground seems to lie at z = {layer:.2f} m{given}; models trained on KITTI expect about -1.7 m"
-        f" (origin at a sensor {TRAINED_SENSOR_HEIGHT_M} m above the ground).",
-        f"Add {-1.7 - layer:.2f} m to z of points and labels, or train on this data with its own"
-        " height range.",
+        f"The ground seems to be at z = {layer:.2f} m{given}, but models trained on KITTI expect -1.7 m"
+        f" (sensor {TRAINED_SENSOR_HEIGHT_M} m above the ground).",
+        f"Add {-1.7 - layer:.2f} m to z of points and labels, or train on this data with its own height"
+        " range.",
         transform=ScanTransform(sensor_height_m=height_m),
     )

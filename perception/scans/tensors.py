@@ -1,4 +1,4 @@
-"""Scans of any kind as the tensors that networks take."""
+"""Conversion of scans to tensors for networks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Cloud = PointCloud | FloatArray | Tensor
 
 
 def raised_m(cloud: Cloud) -> float:
-    """What a detector adds to z: the height of the scan's sensor less that of the training data."""
+    """Return what a detector adds to z: the scan's sensor height minus that of the training data."""
     height_m = cloud.sensor_height_m if isinstance(cloud, PointCloud) else None
     return 0.0 if height_m is None else height_m - TRAINED_SENSOR_HEIGHT_M
 
 
 def as_tensor(cloud: Cloud) -> Tensor:
-    """(N, 4) float32, on the device where the scan is, z as seen from the height of the training data.
+    """Return (N, 4) float32 on the scan's device, with z relative to the sensor height of training data.
 
     Raises:
-        ValueError: not (N, 4) or (N, 3).
-        TypeError: neither a point cloud nor an array or tensor of real numbers.
+        ValueError: the shape is not (N, 4) or (N, 3).
+        TypeError: the argument is not a point cloud, array or tensor of real numbers.
     """
     if type(cloud) is np.ndarray:
         flags = cloud.flags
         if cloud.dtype == np.float32 and cloud.shape[1:] == (4,) and flags.c_contiguous and flags.writeable:
-            # What most programs give needs no look at anything else.
+            # Fast path for the most common argument.
             return torch.from_numpy(cloud)
     if isinstance(cloud, np.ndarray):
         cloud = PointCloud(cloud)
@@ -38,7 +38,7 @@ def as_tensor(cloud: Cloud) -> Tensor:
             seen = cloud.points.copy()
             seen[:, 2] += np.float32(raised)
             return torch.from_numpy(seen)
-        # torch warns about arrays that it could not write to.
+        # torch warns about read-only arrays.
         return torch.from_numpy(np.require(cloud.points, requirements=["C", "W"]))
     if not isinstance(cloud, Tensor):
         raise TypeError(f"points must be a PointCloud, a numpy array or a tensor, got {type(cloud).__name__}")

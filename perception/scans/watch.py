@@ -1,4 +1,4 @@
-"""What a detector says about the scans that it is given."""
+"""Warnings of a detector about its scans."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ from perception.scans.geometry import check_geometry, usable_ground_m
 from perception.scans.tensors import Cloud, raised_m
 from perception.types import FloatArray, PointCloud
 
-#: Fewer finite points than this show neither axes nor ground.
+#: With fewer finite points, axes and ground are unknown.
 _FEW_POINTS = 100
-#: Of a full turn half lies behind; of what a camera sees a few in a hundred are too far.
+#: Warn above this fraction of points out of range. Half of a full turn lies behind the sensor.
 _MUCH_OUTSIDE = 0.4
-#: Where frames take a fraction of a millisecond, these are looked at: the first, and from then on some.
+#: Unless every frame is checked: the number of first frames, and the interval of later ones.
 _FIRST, _EVERY = 10, 100
-#: Of the one warning that is said once and not with every scan.
+#: Part of the one warning that is given once instead of for every scan.
 OUT_OF_RANGE = "of the points are out of the range of these weights"
 
 
 class ScanWatch:
-    """Cheap checks of unit, axes, ground, intensity and range, on some thousand points of a scan.
+    """Fast checks of unit, axes, ground, intensity and range on about a thousand points of a scan.
 
-    Only what lies on the host is looked at: a CUDA tensor would have to be waited for. That most points are
-    out of range holds for a sensor and not for a frame, and is said once.
+    CUDA tensors are not checked, because that would wait for the GPU. The warning about range is given once.
 
     Args:
         config: range of the detector.
-        every_frame: look at all of them; else at the first ten and at every hundredth.
+        every_frame: True checks all frames, False the first ten and every hundredth.
     """
 
     def __init__(self, config: PillarConfig, *, every_frame: bool) -> None:
@@ -51,11 +50,11 @@ class ScanWatch:
         self._every_frame = every_frame
         self._ground_m = usable_ground_m(config.heights_m)
         self._frames = 0
-        self._told_range = self._muted = False
+        self._range_reported = self._muted = False
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Say nothing, and count no frame: for runs whose detections nobody sees."""
+        """Return no warnings and count no frames, for warm-up runs."""
         before, self._muted = self._muted, True
         try:
             yield
@@ -63,62 +62,64 @@ class ScanWatch:
             self._muted = before
 
     def __call__(self, cloud: Cloud, *, pillars: int | None = None) -> list[str]:
-        """Return what a user should know of a scan, with what mends it; mostly nothing.
+        """Return warnings about a scan, each with a fix.
 
         Args:
             cloud: the scan.
-            pillars: how many of the detector hold a point of it, if that is known. A scan on a GPU is not
-                looked at, but none at all shows that it is in another unit or frame.
+            pillars: number of non-empty pillars, if known; 0 means that a scan on a GPU is in another unit or
+                frame.
         """
         if self._muted:
             return []
-        said = self._looked_at(cloud)
-        if pillars == 0 and not said and len(cloud) >= _FEW_POINTS:
-            said.append(
-                f"none of the {len(cloud)} points lies within the range of these weights"
-                f" ({self._spans(0.0)}): nothing is found; turn millimetres into metres by"
-                " ScanTransform(scale=0.001).apply(points), in files by --scale 0.001"
+        found = self._check(cloud)
+        if pillars == 0 and not found and len(cloud) >= _FEW_POINTS:
+            found.append(
+                f"no point is within the range of these weights ({self._spans(0.0)}), so nothing is detected."
+                " For millimetres, use ScanTransform(scale=0.001).apply(points), or --scale 0.001 for files."
             )
-        return said
+        return found
 
-    def _looked_at(self, cloud: Cloud) -> list[str]:
-        said = list(cloud.warnings) if isinstance(cloud, PointCloud) else []
+    def _check(self, cloud: Cloud) -> list[str]:
+        found = list(cloud.warnings) if isinstance(cloud, PointCloud) else []
         self._frames += 1
         if not (self._every_frame or self._frames <= _FIRST or self._frames % _EVERY == 0):
-            return said
+            return found
         points = cloud.points if isinstance(cloud, PointCloud) else cloud
         if isinstance(points, torch.Tensor) and points.device.type != "cpu":
-            return said
+            return found
         if not len(points):
-            return [*said, "the scan is empty: no object can be found"]
+            return [*found, "the scan is empty, so nothing is detected. Check the sensor or the file."]
         rows = _rows(points, sample_places(len(points)))
         raw = RawCloud(rows[:, :3], rows[:, 3])
         facts = measure_scan("", raw, count_repeated=False)
         if not facts.finite and not np.isfinite(_rows(points, None)).all(axis=1).any():
-            return [*said, "the scan holds no finite point: no object can be found"]
+            return [
+                *found,
+                "the scan has no finite point, so nothing is detected. Check the sensor or the file.",
+            ]
         if facts.finite < _FEW_POINTS:
-            return said
+            return found
         height_m = cloud.sensor_height_m if isinstance(cloud, PointCloud) else None
         geometry = check_geometry([facts], ground_m=self._ground_m, sensor_height_m=height_m)
-        said += [_worded(finding) for finding in geometry]
-        said += _about_intensity(facts)
+        found += [_text(finding) for finding in geometry]
+        found += _about_intensity(facts)
         if not any(finding.severity == "error" for finding in geometry):
-            said += self._about_range(raw.xyz, raised_m(cloud))
-        return said
+            found += self._about_range(raw.xyz, raised_m(cloud))
+        return found
 
     def _about_range(self, xyz: FloatArray, raised: float) -> list[str]:
-        if self._told_range:
+        if self._range_reported:
             return []
         low, high = self._limits(raised)
         finite = xyz[np.isfinite(xyz).all(axis=1)]
         outside = 1 - float(((finite >= low) & (finite < high)).all(axis=1).mean())
         if outside < _MUCH_OUTSIDE:
             return []
-        self._told_range = True
-        return [f"{outside:.0%} {OUT_OF_RANGE} ({self._spans(raised)}): nothing is found there"]
+        self._range_reported = True
+        return [f"{outside:.0%} {OUT_OF_RANGE} ({self._spans(raised)}). Nothing is detected there."]
 
     def _limits(self, raised: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The range as a scan of another height sees it."""
+        """Return the range for a scan of another sensor height."""
         shift = np.array([0.0, 0.0, raised])
         return self._low_m - shift, self._high_m - shift
 
@@ -132,11 +133,11 @@ class ScanWatch:
 
 
 def emit_once(messages: Sequence[str], emitted: set[str]) -> None:
-    """Emit messages about a scan as Python warnings of the calling program, the first of each kind.
+    """Emit warnings about a scan in the name of the calling program, the first of each kind.
 
     Args:
-        messages: of a frame.
-        emitted: kinds that were emitted; added to. Messages that differ in numbers alone are one kind.
+        messages: warnings of a frame.
+        emitted: emitted kinds, which is extended. Messages that differ only in numbers are one kind.
     """
     for message in messages:
         kind = re.sub(r"[-+.\d]+", "#", message)
@@ -154,7 +155,7 @@ def _level_of_caller() -> int:
 
 
 def _rows(points: FloatArray | torch.Tensor, places: npt.NDArray[np.intp] | None) -> FloatArray:
-    """(M, 4) float32: some rows, None for all."""
+    """Return (M, 4) float32 rows; None means all."""
     if isinstance(points, torch.Tensor):
         points = points.detach()
         points = (points if places is None else points[torch.from_numpy(places)]).float().numpy()
@@ -173,20 +174,20 @@ def _about_intensity(facts: ScanFacts) -> list[str]:
             return []
         return [
             f"more than half of the intensities are close to {near} (median {middle:.2g}), so these weights"
-            " see none: say which stored value stands for 1 with --intensity-scale, about the 99th percentile"
+            " see no intensity. Add --intensity-scale MAX, about the 99th percentile of the stored values."
         ]
     if low == high == 0:
-        return ["intensity is zero or missing: these weights expect the sensor's, and find less without it"]
+        return ["intensity is zero or missing, so fewer objects are detected. Export the sensor's intensity."]
     message = f"intensity spans {low:.4g} to {high:.4g}; expected 0 to 1"
     if facts.divisor is None:
-        return [f"{message}: rescale it"]
-    return [f"{message}{_mended(ScanTransform(intensity_scale=max(facts.divisor, 255.0)))}"]
+        return [f"{message}. Rescale it."]
+    return [f"{message}{_fix(ScanTransform(intensity_scale=max(facts.divisor, 255.0)))}"]
 
 
-def _worded(finding: Finding) -> str:
+def _text(finding: Finding) -> str:
     message = f"{finding.message[0].lower()}{finding.message[1:]}".rstrip(".")
-    return f"{message}{': ' + finding.fix if finding.transform is None else _mended(finding.transform)}"
+    return f"{message}{'. ' + finding.fix if finding.transform is None else _fix(finding.transform)}"
 
 
-def _mended(transform: ScanTransform) -> str:
-    return f"; mended by {transform.options}, in Python {transform.expression}.apply(points)"
+def _fix(transform: ScanTransform) -> str:
+    return f". Add {transform.options}, or use {transform.expression}.apply(points) in Python."

@@ -1,4 +1,4 @@
-"""``perceive detect --workers``: scans of an archive detected by several processes."""
+"""``perceive detect --workers``: detect in an archive with several processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from perception.cli.console import OUTPUT, REMARKS, progress_bar
+from perception.cli.console import LOG, OUTPUT, progress_bar
 from perception.cli.detect.crops import Crops
 from perception.cli.detect.frames import ScanReader
 from perception.cli.detect.pages import open_player, play_records
 from perception.cli.detect.portions import DetectionJob, Made, Portion, Results, Stretch
 from perception.cli.records import FolderRecords, WrittenRecords
 from perception.cli.scans.dates import ScanDates
-from perception.cli.scans.options import SaidOnce
+from perception.cli.scans.options import WarningFilter
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import MergedScans, ScanPaths, frame_name
 from perception.engines.local import LocalEngine, usable_cores
@@ -28,38 +28,34 @@ from perception.io.recordings.bag_scans import BagScan, BagScans
 from perception.scans.watch import OUT_OF_RANGE
 
 ENGINES = ("local", "ray")
-#: Scans that a worker is given at a time, at most; fewer where each would not get some of these.
+#: Most scans per task, and least number of tasks per worker.
 _TOGETHER, _TURNS = 8, 4
-#: Workers that a scan may cost before it is given up.
+#: Lost workers after which a scan is skipped.
 _ATTEMPTS = 3
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """``--workers``, ``--engine`` and ``--address``."""
-    group = parser.add_argument_group("several processes, for archives (docs/archives.md)")
+    """Add ``--workers``, ``--engine`` and ``--address``."""
+    group = parser.add_argument_group("several processes (docs/archives.md)")
     group.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="processes that detect, each with its share of the cores (default with --engine: one for each"
-        " core, with --device cuda one for each GPU)",
+        help="number of processes, which share the CPU cores (default with --engine: one per core, or per GPU"
+        " with --device cuda)",
     )
     group.add_argument(
         "--engine",
         choices=ENGINES,
-        help="what runs them: this machine (local, the default with --workers), or Ray (extra 'ray')",
+        help="run processes on this machine (local, the default) or on a Ray cluster (extra 'ray')",
     )
-    group.add_argument("--address", help="of Ray's cluster, for --engine ray (default: this machine)")
+    group.add_argument("--address", help="address of the Ray cluster (default: this machine)")
 
 
 def wants_engine(options: argparse.Namespace) -> bool:
-    """Whether several processes are asked for.
-
-    Raises:
-        ValueError: with options that are for one process.
-    """
+    """Return True if the options ask for several processes; raise ``ValueError`` for conflicting options."""
     if options.address is not None and options.engine != "ray":
-        raise ValueError("--address is of Ray's cluster and needs --engine ray")
+        raise ValueError("--address names a Ray cluster. Add --engine ray, or leave it out.")
     if options.workers is None and options.engine is None:
         return False
     if options.workers is not None and options.workers < 1:
@@ -68,11 +64,14 @@ def wants_engine(options: argparse.Namespace) -> bool:
     for name in alone:
         if getattr(options, name):
             raise ValueError(
-                f"--{name.replace('_', '-')} is for one process: leave it out, or --workers and --engine"
+                f"--{name.replace('_', '-')} works in one process only. Leave out either it or --workers and"
+                " --engine."
             )
     for address in options.addresses:
         if address.startswith("memory://"):
-            raise ValueError(f"{address}: is in the memory of one process: leave out --workers and --engine")
+            raise ValueError(
+                f"{address} exists in the memory of one process only. Leave out --workers and --engine."
+            )
     return True
 
 
@@ -83,21 +82,24 @@ def detect_archive(
     crops: Crops,
     read: ScanReader,
 ) -> int:
-    """Detect in all scans by several processes; records are those of one process, in the same order.
+    """Detect with several processes; records equal those of one process, in the same order.
 
     Args:
-        options: of the command line.
+        options: options of the command.
         found: the scans.
-        records: open; ``None``: the records are printed only.
-        crops: counts what the processes cut.
-        read: reads scans once more, for the page that plays them.
+        records: open file of records; None only prints them.
+        crops: collects the counts of the processes.
+        read: reads scans again, for the player page.
+
+    Returns:
+        The exit status: 1 if scans were skipped.
     """
     player = None
     if records is not None and not options.no_pictures:
         player = open_player(options.out, options.paths, options.addresses)
     engine = _engine(options)
     archive = _Archive(found, records, engine.workers)
-    said, once, dates = SaidOnce(), _SaidOnceOfAll(), ScanDates(options)
+    warnings, range_warnings, dates = WarningFilter(), _RangeWarningFilter(), ScanDates(options)
     done = failed = 0
     with contextlib.closing(engine), progress_bar() as bar:
         task = bar.add_task("detecting", total=found.total)
@@ -108,28 +110,28 @@ def detect_archive(
                     raise made.failure
                 if made.record is None:
                     failed += 1
-                    _remark(f"skipped: {made.problem}")
+                    LOG.error("skipped: %s", made.problem)
                     continue
-                once.leave_out(made.record)
+                range_warnings.apply(made.record)
                 if records is not None:
                     records.write(made.record)
-                dates.tell(made.record)
+                dates.warn(made.record)
                 if options.json:
                     print(json.dumps(made.record), flush=True)
-                for warning in [] if options.json else said.new(tuple(made.record["warnings"])):
-                    OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+                for warning in [] if options.json else warnings.new(tuple(made.record["warnings"])):
+                    LOG.warning(warning)
                 done += 1
             if isinstance(result, Results):
                 crops.add_counts(result.cut)
             bar.update(task, completed=done + failed + archive.known)
     if (cut := crops.summary()) is not None:
-        REMARKS.print(cut, highlight=False, markup=False, soft_wrap=True)
+        LOG.info(cut)
     if records is not None and player is not None:
         with player:
             play_records(player, found, WrittenRecords(records.path), read)
     if not options.json:
-        before = f", {archive.known} more were there before" if archive.known else ""
-        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
+        before = f", {archive.known} from an earlier run" if archive.known else ""
+        OUTPUT.print(f"{done} of {done + failed} frames written to {options.out}{before}", soft_wrap=True)
         if player is not None and done + archive.known:
             OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0
@@ -143,7 +145,7 @@ def _engine(options: argparse.Namespace) -> Engine:
         return RayEngine(job, options.workers, address=options.address, cuda=options.device == "cuda")
     if options.workers is not None:
         return LocalEngine(job, options.workers)
-    # Other commands start without it.
+    # Imported here, so that other commands start without it.
     import torch
 
     gpus = torch.cuda.device_count() if options.device == "cuda" else 0
@@ -154,43 +156,35 @@ def _all_made(portion: Portion, result: object) -> list[Made]:
     if isinstance(result, Results):
         return result.made
     assert isinstance(result, WorkerLost)
-    return [Made(None, f"{portion.name}: given up, {_ATTEMPTS} workers were lost at it ({result.reason})")]
+    return [Made(None, f"{portion.name}: {_ATTEMPTS} workers died on this scan ({result.reason})")]
 
 
-def _remark(text: str) -> None:
-    REMARKS.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
-
-
-class _SaidOnceOfAll:
-    """What every detector says once is said once of all."""
+class _RangeWarningFilter:
+    """Filter of a warning that each detector gives once, so that a run has it once."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._seen = False
 
-    def leave_out(self, record: dict[str, list[str]]) -> None:
-        """Take the warning out of a record, unless it is the first with it."""
+    def apply(self, record: dict[str, list[str]]) -> None:
+        """Remove the warning from a record, unless it is the first."""
         if any(OUT_OF_RANGE in warning for warning in record["warnings"]):
-            if self._said:
+            if self._seen:
                 record["warnings"] = [text for text in record["warnings"] if OUT_OF_RANGE not in text]
-            self._said = True
+            self._seen = True
 
 
 class _Archive:
-    """Scans in portions; those that are held already are left out.
-
-    Attributes:
-        known: scans that were left out so far.
-    """
+    """Scans in portions, without those that have records; ``known`` counts these."""
 
     def __init__(self, found: ScanPaths | MergedScans, records: FolderRecords | None, workers: int) -> None:
         self._found, self._records = found, records
         self._size = max(1, min(_TOGETHER, (found.total or _TOGETHER**3) // (_TURNS * workers)))
-        #: Largest divisor of intensity in what came out of a bag so far.
+        #: Largest intensity divisor of each bag so far.
         self._shown: dict[Path, float] = {}
         self.known = 0
 
     def portions(self) -> Iterator[Portion]:
-        """All of them, in order."""
+        """Yield all portions, in order."""
         found = self._found
         if isinstance(found, MergedScans):
             yield from self._together(iter(found))
@@ -203,7 +197,7 @@ class _Archive:
                 yield from self._together(iter(ScanPaths([], [(path, stem, recording)])))
 
     def check(self, portion: Portion, result: object) -> Portion | None:
-        """The same portion once more, where scans before it have shown another range of intensity."""
+        """Return the portion for a repeat if earlier scans have a larger intensity range."""
         stretch = portion.stretch
         if stretch is None or not isinstance(result, Results):
             return None
@@ -226,7 +220,7 @@ class _Archive:
     def _stretches(self, path: Path, stem: str, bag: BagScans) -> Iterator[Portion]:
         size, shown, at = len(bag), 1.0, 0
         for first, stop in self._runs(stem, bag):
-            # Those that are held are not detected again, but what follows is read as they were.
+            # Skipped scans still determine the intensity range of those that follow.
             shown = _shown_by(bag, at, first, shown)
             least = _shown_by(bag, first, first + 1, shown)
             for begin in range(first, stop, self._size):
@@ -236,7 +230,7 @@ class _Archive:
             at = stop
 
     def _runs(self, stem: str, bag: BagScans) -> Iterator[tuple[int, int]]:
-        """First and last (not included) of scans in a row that are not held."""
+        """Yield ranges (first, stop) of scans without records."""
         first: int | None = None
         for number in range(len(bag)):
             if self._holds(frame_name(stem, number), bag.source(number)):
@@ -250,7 +244,7 @@ class _Archive:
 
 
 def _shown_by(bag: BagScans, first: int, stop: int, least: float) -> float:
-    """The divisor of intensity after some scans; damage is for who detects in them."""
+    """Return the intensity divisor after some scans; errors are left to detection."""
     with contextlib.suppress(DataError):
         for scan in bag.stretch(first, stop, least=least):
             least = scan.divisor if isinstance(scan, BagScan) else least

@@ -1,4 +1,4 @@
-"""``perceive detect --budget-ms`` and its like for energy: what is said of levels."""
+"""``perceive detect --budget-ms`` and energy budgets: options, log messages and records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perception.cli.console import REMARKS
+from perception.cli.console import LOG
 from sparse_core.common.table import Table, cell
 
 if TYPE_CHECKING:
@@ -18,54 +18,54 @@ if TYPE_CHECKING:
     from perception.detector import Detector
 
 
-#: Scans a second of most sensors.
+#: Scan rate of most sensors.
 _RATE_HZ = 10.0
 
 
 def add_budget_options(parser: argparse.ArgumentParser) -> None:
-    """``--budget-ms MS``, ``--budget-joules J``, ``--budget-watts W`` with ``--rate-hz HZ``."""
+    """Add ``--budget-ms``, ``--budget-joules``, ``--budget-watts`` and ``--rate-hz``."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--budget-ms",
         type=partial(_positive, "milliseconds"),
         metavar="MS",
-        help="time a frame: the detector looks at less where it would take longer",
+        help="time per frame; the detector processes less of a scan to meet it",
     )
     group.add_argument(
         "--budget-joules",
         type=partial(_positive, "joules"),
         metavar="J",
-        help="energy a frame instead, by the counters of the device (RAPL of a CPU, NVML of a GPU)",
+        help="energy per frame, measured by RAPL on a CPU and NVML on a GPU",
     )
     group.add_argument(
         "--budget-watts",
         type=partial(_positive, "watts"),
         metavar="W",
-        help="the same as power: joules a frame times --rate-hz",
+        help="power: joules per frame times --rate-hz",
     )
     parser.add_argument(
         "--rate-hz",
-        type=partial(_positive, "frames a second"),
+        type=partial(_positive, "frames per second"),
         metavar="HZ",
-        help=f"frames a second that --budget-watts is spread over (default: {_RATE_HZ:g})",
+        help=f"frames per second for --budget-watts (default: {_RATE_HZ:g})",
     )
 
 
 def budget_of(options: argparse.Namespace, detector: Detector) -> Budget | None:
-    """The budget that was asked for, if any.
+    """Return the budget of the options, or None.
 
     Raises:
         ValueError: a rate without watts.
-        EnergyUnavailableError: a budget of energy, and no counter that can be read.
+        EnergyUnavailableError: the energy counter of the device is not readable.
     """
     if options.rate_hz is not None and options.budget_watts is None:
-        raise ValueError("--rate-hz is for --budget-watts, which is not given")
+        raise ValueError("--rate-hz needs --budget-watts W. Add it, or leave --rate-hz out.")
     asked_ms, joules = options.budget_ms, options.budget_joules
     if options.budget_watts is not None:
         joules = options.budget_watts / (options.rate_hz or _RATE_HZ)
     if asked_ms is None and joules is None:
         return None
-    # Other commands start without what this needs.
+    # Imported here, so that runs without a budget start faster.
     from perception.budget import BudgetedDetector
 
     if joules is None:
@@ -84,10 +84,10 @@ def _positive(unit: str, text: str) -> float:
 
 
 class Budget:
-    """A budgeted detector and what is to be said of it.
+    """A budgeted detector and its reports.
 
     Args:
-        detector: with a budget of time or of energy.
+        detector: detector with a budget of time or energy.
         budget: its milliseconds or joules.
     """
 
@@ -97,8 +97,8 @@ class Budget:
         self._measured = self._warned = False
 
     @contextmanager
-    def telling(self, name: str) -> Iterator[None]:
-        """Around a detection: says once what levels take, and once that none meets the budget."""
+    def log_levels(self, name: str) -> Iterator[None]:
+        """Wrap a detection: log once what the levels take, and once that none meets the budget."""
         from sparse_core.dynamic import BudgetWarning
 
         with warnings.catch_warnings(record=True) as caught:
@@ -115,28 +115,28 @@ class Budget:
                 for level, taken in measured.items()
             )
             of = "" if meter is None else f", energy of {', '.join(meter.sources)}"
-            _remark(f"levels measured on {name}: {levels}{of}")
-        told = [entry for entry in caught if issubclass(entry.category, BudgetWarning)]
-        if told and not self._warned:
+            LOG.info("levels measured on %s: %s%s", name, levels, of)
+        warned = [entry for entry in caught if issubclass(entry.category, BudgetWarning)]
+        if warned and not self._warned:
             self._warned = True
-            _remark(f"{told[0].message}", style="yellow")
+            LOG.warning("%s", warned[0].message)
 
     def record(self) -> dict[str, Any]:
-        """What a frame's JSON record says of it."""
+        """Return the fields of a frame's record."""
         if self.detector.budget_j is None:
             return {"level": self.detector.ran, "budget_ms": self._budget}
         used_j = round(self.detector.used_j, 6)
         return {"level": self.detector.ran, "budget_joules": self._budget, "joules": used_j}
 
-    def told(self) -> str:
-        """What the title of a frame's table says of it, after its milliseconds."""
+    def title(self) -> str:
+        """Return the part of a table's title that follows the milliseconds."""
         level = f"level {self.detector.ran!r}"
         if self.detector.budget_j is None:
             return f" of {self._budget:g}, {level}"
         return f", {self.detector.used_j:{self._digits}} J of {self._budget:g}, {level}"
 
     def summary(self) -> Table:
-        """Levels, best first: what they took."""
+        """Return a table of the levels, best first, with mean and measured cost."""
         joules = self.detector.budget_j is not None
         rows = [
             (
@@ -155,7 +155,3 @@ class Budget:
     @property
     def _digits(self) -> str:
         return ".1f" if self._unit == "ms" else ".3g"
-
-
-def _remark(text: str, style: str | None = None) -> None:
-    REMARKS.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

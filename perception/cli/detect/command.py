@@ -1,19 +1,21 @@
-"""``perceive detect``: boxes in point cloud files and recordings, with pictures."""
+"""``perceive detect``: detect objects in files and recordings, and draw them."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from perception.cli.console import (
+    LOG,
     OUTPUT,
     REMARKS,
     add_command,
     add_device_option,
     add_precision_option,
+    add_weights_option,
     progress_bar,
 )
 from perception.cli.detect.archive import add_engine_options, detect_archive, wants_engine
@@ -23,17 +25,17 @@ from perception.cli.detect.frames import DetectedFrame, FrameMaker, ScanReader
 from perception.cli.detect.pages import held_boxes, open_player
 from perception.cli.detect.partitions import FOLDER as TABLE
 from perception.cli.detect.partitions import load_pyarrow, write_partitions
-from perception.cli.options import add_range_option
+from perception.cli.options import add_picture_options, add_range_option, add_topic_option
 from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scans.dates import ScanDates, add_date_options
-from perception.cli.scans.options import SaidOnce, add_scan_options, transform_of
+from perception.cli.scans.options import WarningFilter, add_scan_options, transform_of
 from perception.cli.scans.source import MergedScans, ScanPaths, find_scans
 from perception.cli.scans.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
 from perception.io.addresses import path_or_address
 from sparse_core.common.table import Table, cell
 
-#: Of more scans nobody reads a table of each, which takes longer to print than a GPU to detect.
+#: Runs of more scans print no tables, because printing takes longer than detection on a GPU.
 _MOST_TABLES = 100
 
 
@@ -44,40 +46,38 @@ def add_parser(commands: Any) -> None:
         "paths",
         nargs="+",
         type=path_or_address,
-        help="files (.bin .npy .pcd .ply .csv .txt .xyz .las .laz) or folders of them; bags of ROS and .mcap"
-        " files (extra 'ros'); .pcap and .pcapng of Velodyne's and Ouster's packets (extra 'packets');"
-        " addresses of files, folders and patterns, s3://bucket/scans/*.bin (extra 'archives')",
+        help="scan files (.bin .npy .pcd .ply .csv .txt .xyz .las .laz) or folders of them; ROS bags and"
+        " .mcap"
+        " (extra 'ros'); .pcap of Velodyne or Ouster (extra 'packets'); addresses such as s3://bucket/scans/*.bin"
+        " (extra 'archives')",
     )
-    parser.add_argument("--topic", help="of point clouds, in bags that have several; a sensor's address:port")
+    add_topic_option(parser)
     parser.add_argument(
-        "--sensors", type=Path, metavar="RIG.yaml", help="merge the LiDARs of a folder or bag (docs/scans.md)"
-    )
-    parser.add_argument(
-        "--out",
+        "--sensors",
         type=Path,
-        help="folder for detections.jsonl, a PNG a frame and player.html; not needed with --json",
+        metavar="RIG.yaml",
+        help="merge several LiDARs of a folder or bag (docs/scans.md)",
     )
-    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
-    add_range_option(parser)
-    parser.add_argument("--score", type=float, help="lowest score reported (default: by class)")
-    add_record_options(parser)
-    parser.add_argument("--no-pictures", action="store_true", help="write detections.jsonl only")
     parser.add_argument(
-        "--rerun", metavar="FILE.rrd", help="also for the Rerun viewer; 'live' opens it (extra 'viewers')"
+        "--out", type=Path, help="folder for detections.jsonl, pictures and player.html; optional with --json"
     )
-    parser.add_argument("--mcap", type=Path, metavar="FILE.mcap", help="also for Foxglove (extra 'viewers')")
-    parser.add_argument("--show", action="store_true", help="open a window on each frame (extra 'viewers')")
+    add_weights_option(parser)
+    add_range_option(parser)
+    parser.add_argument("--score", type=float, help="minimum score (default: by class)")
+    add_record_options(parser)
+    add_picture_options(parser)
+    parser.add_argument("--show", action="store_true", help="show each frame in a window (extra 'viewers')")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON record a frame instead of tables: for recall import STORE -",
+        help="print one JSON record per frame instead of tables, for recall import STORE -",
     )
     parser.add_argument(
         "--parquet",
         action="store_true",
-        help=f"also as a table, OUT/{TABLE}, in parts by recording and date (extra 'parquet')",
+        help=f"also write a table OUT/{TABLE}, by recording and date (extra 'parquet')",
     )
-    parser.add_argument("--profile", action="store_true", help="time the stages of each frame")
+    parser.add_argument("--profile", action="store_true", help="print the time of each stage")
     add_surroundings_options(parser)
     add_date_options(parser)
     add_crop_options(parser)
@@ -89,21 +89,23 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Detect in every scan. One that cannot be used is reported and skipped; the status is then 1."""
+    """Detect in every scan; unusable scans are logged and skipped, and the exit status is 1."""
     if options.out is None and (not options.json or options.overwrite or options.resume):
-        raise ValueError("--out is missing: name a folder, or take --json alone, which prints the records")
+        raise ValueError("--out FOLDER is missing. Add it, or use --json alone to print the records.")
     options.addresses = [one for one in options.paths if isinstance(one, str)]
     options.paths = [one for one in options.paths if not isinstance(one, str)]
     if options.addresses and options.sensors is not None:
-        raise ValueError(f"--sensors is for folders and bags of this machine, got {options.addresses[0]}")
+        raise ValueError(
+            f"--sensors needs a local folder or bag, got {options.addresses[0]}. Download it first."
+        )
     if options.parquet:
         if options.out is None:
-            raise ValueError("--parquet needs --out: the folder of the table")
+            raise ValueError("--parquet needs --out FOLDER for the table. Add it.")
         load_pyarrow()
     status = _detect(options)
     if options.parquet:
         rows = write_partitions(options.out / NAME, options.out / TABLE)
-        REMARKS.print(f"{rows} frames in {options.out / TABLE}", highlight=False, soft_wrap=True)
+        LOG.info("%d frames written to %s", rows, options.out / TABLE)
     return status
 
 
@@ -124,9 +126,11 @@ def _detect(options: argparse.Namespace) -> int:
                 stack.enter_context(records.open())
             return detect_archive(options, found, records, crops, ScanReader(options, transform))
         make = FrameMaker(options, transform, surroundings, crops)
+        if _any_readable(found, make.read):
+            make.load()
         if records is not None:
             stack.enter_context(records.open())
-        recordings, said = stack.enter_context(_recordings(options)), SaidOnce()
+        recordings, warnings = stack.enter_context(_recordings(options)), WarningFilter()
         dates = ScanDates(options)
         player = None
         if records is not None and not options.no_pictures:
@@ -144,13 +148,13 @@ def _detect(options: argparse.Namespace) -> int:
                     known += 1
                     continue
                 frame = make(scan)
-                # Behind the picture, so that a run that goes on makes that of a frame that was interrupted.
+                # After the picture, so that --resume draws that of an interrupted frame.
                 if records is not None:
                     records.write(frame.record)
-                dates.tell(frame.record)
+                dates.warn(frame.record)
                 _show(frame, options, tables=options.profile or (total or done) <= _MOST_TABLES)
-                for warning in [] if options.json else said.new(frame.detections.warnings):
-                    OUTPUT.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+                for warning in [] if options.json else warnings.new(frame.detections.warnings):
+                    LOG.warning(warning)
                 if player is not None:
                     player.add(frame.cloud, frame.detections, name=scan.name, ground_truth=frame.truth)
                 if recordings is not None:
@@ -158,20 +162,31 @@ def _detect(options: argparse.Namespace) -> int:
                 done += 1
             except DataError as error:
                 failed += 1
-                REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+                LOG.error("skipped: %s", error)
             finally:
                 bar.advance(task)
     if make.budget is not None and done:
-        # A program that reads the records gets no table among them.
+        # With --json, standard output holds records only.
         (REMARKS if options.json else OUTPUT).print(make.budget.summary())
     if (cut := crops.summary()) is not None:
-        REMARKS.print(cut, highlight=False, markup=False, soft_wrap=True)
+        LOG.info(cut)
     if not options.json:
-        before = f", {known} more were there before" if known else ""
-        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
+        before = f", {known} from an earlier run" if known else ""
+        OUTPUT.print(f"{done} of {done + failed} frames written to {options.out}{before}", soft_wrap=True)
         if player is not None and done + known:
             OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0
+
+
+def _any_readable(found: ScanPaths | MergedScans, read: ScanReader) -> bool:
+    """Return False if all scans are unreadable local files, which need no detector."""
+    if isinstance(found, MergedScans) or found.recordings or any(scan.address for scan in found.files):
+        return True
+    for scan in found.files:
+        with suppress(DataError):
+            read(scan)
+            return True
+    return False
 
 
 def _recordings(options: argparse.Namespace) -> Any:
@@ -191,7 +206,7 @@ def _record(recordings: Any, frame: DetectedFrame, number: int) -> None:
 
 
 def _show(frame: DetectedFrame, options: argparse.Namespace, *, tables: bool) -> None:
-    """In a window and on the terminal, as far as that was asked for."""
+    """Show a frame in a window and print it, as the options say."""
     if options.show:
         from perception.visualise import show_window
 
@@ -206,7 +221,7 @@ def _show(frame: DetectedFrame, options: argparse.Namespace, *, tables: bool) ->
 
 def _table(frame: DetectedFrame) -> Table:
     counts = f"{len(frame.cloud)} points, {len(frame.detections)} objects"
-    title = f"{frame.name}: {counts}, {frame.elapsed_ms:.0f} ms{frame.budget_told}"
+    title = f"{frame.name}: {counts}, {frame.elapsed_ms:.0f} ms{frame.budget_title}"
     heads = ("class", "score", "x m", "y m", "z m", "length", "width", "height", "yaw rad")
     found = frame.detections
     rows = [

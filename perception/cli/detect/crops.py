@@ -1,4 +1,4 @@
-"""``perceive detect --crops``: each object cut out of the camera's picture, for words to find it by."""
+"""``perceive detect --crops``: camera pictures of objects, for search by text."""
 
 from __future__ import annotations
 
@@ -18,49 +18,47 @@ from perception.io.transform import ScanTransform
 from perception.types import Detections
 from sparse_core.common.files import replacing
 
-#: Folder of the crops, beside ``detections.jsonl``.
+#: Folder of the crops, next to ``detections.jsonl``.
 FOLDER = "crops"
-#: Of JPEG, from 1 to 95.
+#: JPEG quality, from 1 to 95.
 _QUALITY = 90
 
 
 def add_crop_options(parser: argparse.ArgumentParser) -> None:
-    """``--crops``, ``--images``, ``--calibration`` and ``--crop-pixels``."""
+    """Add ``--crops``, ``--images``, ``--calibration`` and ``--crop-pixels``."""
     group = parser.add_argument_group("pictures of the objects (for recall import --image-encoder)")
     group.add_argument(
         "--crops",
         action="store_true",
-        help=f"cut each object out of the camera's picture, into OUT/{FOLDER}; picture and calibration are"
-        " those of the data set in which the scan lies (KITTI: image_2, calib)",
+        help=f"save a picture of each object in OUT/{FOLDER}, from the camera of the data set",
     )
     group.add_argument(
-        "--images", type=Path, metavar="FOLDER", help="pictures elsewhere, with the names of the scans"
+        "--images", type=Path, metavar="FOLDER", help="folder of pictures with the names of the scans"
     )
     group.add_argument(
         "--calibration",
         type=Path,
         metavar="PATH",
-        help="of the camera, in KITTI's format, where the scan lies in no data set: a file for all scans, or"
-        " a folder with one for each",
+        help="camera calibration in KITTI's format: one file, or a folder with one file per scan",
     )
     group.add_argument(
         "--crop-pixels",
         type=int,
         metavar="N",
-        help=f"leave out objects that are narrower or lower in the picture (default: {LEAST_PIXELS})",
+        help=f"smallest width and height of a picture in pixels (default: {LEAST_PIXELS})",
     )
 
 
 class Crops:
-    """Cuts out what the options ask for, and counts.
+    """Pictures of objects, cut from camera images, with counts.
 
     Args:
-        options: of the command line.
-        transform: of the scans: calibrations are of their own axes.
+        options: options of the command.
+        transform: transform of the scans; calibrations refer to the axes before it.
 
     Raises:
-        ValueError: options that do not go together.
-        DataError: a folder or file that is missing or cannot be read.
+        ValueError: options conflict.
+        DataError: a folder or file is missing or unreadable.
     """
 
     def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
@@ -68,9 +66,9 @@ class Crops:
         given["--crop-pixels"] = options.crop_pixels
         for name, value in given.items():
             if value is not None and not options.crops:
-                raise ValueError(f"{name} needs --crops")
+                raise ValueError(f"{name} needs --crops. Add it, or leave {name} out.")
         if options.crops and options.out is None:
-            raise ValueError("--crops needs --out: the folder that the crops are written to")
+            raise ValueError("--crops needs --out FOLDER for the pictures. Add it.")
         self._wanted, self._out = bool(options.crops), options.out
         self._transform = transform
         self._least_pixels = LEAST_PIXELS if options.crop_pixels is None else options.crop_pixels
@@ -86,15 +84,15 @@ class Crops:
         self._without: Counter[str] = Counter()
 
     def fields(self, name: str, beside: Frame | None, detections: Detections) -> dict[str, Any]:
-        """The field ``crops`` of a record, once the files are written; nothing where there is no picture.
+        """Write the crops of a scan; return the field ``crops``, or nothing without a picture.
 
         Args:
-            name: of the frame.
-            beside: the frame of the data set in which the scan lies, if it does.
-            detections: of the scan.
+            name: name of the frame.
+            beside: the frame of the data set that holds the scan, if any.
+            detections: detections of the scan.
 
         Raises:
-            DataError: the picture or its calibration cannot be read; names the file.
+            DataError: the picture or its calibration is unreadable.
         """
         if not self._wanted:
             return {}
@@ -109,31 +107,31 @@ class Crops:
         return {"crops": self._cut(name, image, calibration, detections)}
 
     def take_counts(self) -> dict[str, int]:
-        """What was counted since the last call, for :meth:`add_counts` of another."""
+        """Return and reset the counts, for :meth:`add_counts` in another process."""
         counts = {**self._counts, **{f"without {what}": count for what, count in self._without.items()}}
         self._counts.clear()
         self._without.clear()
         return counts
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
-        """Count what another has cut."""
+        """Add the counts of another process."""
         for name, count in counts.items():
             what = name.removeprefix("without ")
             (self._counts if what == name else self._without)[what] += count
 
     def summary(self) -> str | None:
-        """How many objects have a crop, and why the others have none; ``None`` where none was asked for."""
+        """Return how many objects have a crop and why others have none; None without ``--crops``."""
         if not self._wanted:
             return None
-        parts = [f"{self._counts['cut']} of {self._counts.total()} objects cut out of the pictures"]
+        parts = [f"pictures of {self._counts['cut']} of {self._counts.total()} objects"]
         if self._counts["outside"]:
-            parts.append(f"{self._counts['outside']} outside the picture or behind the camera")
+            parts.append(f"{self._counts['outside']} out of the camera's view")
         if self._counts["small"]:
             parts.append(f"{self._counts['small']} smaller than {self._least_pixels} pixels (--crop-pixels)")
         for what, option in (("picture", "--images FOLDER"), ("calibration", "--calibration PATH")):
             if self._without[what]:
                 scans = "scan" if self._without[what] == 1 else "scans"
-                parts.append(f"{self._without[what]} {scans} without a {what} ({option} names others)")
+                parts.append(f"{self._without[what]} {scans} without a {what} (add {option})")
         return "; ".join(parts)
 
     def _image(self, name: str, beside: Frame | None) -> Path | None:
@@ -151,8 +149,8 @@ class Crops:
     def _cut(
         self, name: str, image: Path, calibration: CameraCalibration, detections: Detections
     ) -> list[str | None]:
-        """Names of the crops relative to the folder of the records; ``None`` for what is not seen."""
-        # Takes long to import, and few need it.
+        """Write crops; return their names relative to the folder of records, None for unseen objects."""
+        # Imported here because it takes long and few runs need it.
         from PIL import Image, UnidentifiedImageError
 
         turned = turned_calibration(calibration, self._transform)
@@ -162,8 +160,8 @@ class Crops:
                 picture = opened.convert("RGB")
         except (UnidentifiedImageError, OSError) as error:
             raise DataError(
-                f"{image}: no picture that can be read ({error}); replace it, or take it away: the scan is"
-                " then detected without crops"
+                f"{image}: not a readable picture ({error}). Replace it, or delete it to detect without"
+                " crops."
             ) from error
         (self._out / FOLDER).mkdir(parents=True, exist_ok=True)
         found = seen_rectangles(detections.boxes, turned, picture.size, least_pixels=self._least_pixels)
@@ -177,10 +175,12 @@ class Crops:
 
 
 def _named(folder: Path, suffixes: tuple[str, ...], what: str) -> dict[str, Path]:
-    """The files of a folder by their names without suffix."""
+    """Return the files of a folder by name without suffix."""
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; name the one with a {what} for each scan")
+        raise DataError(f"{folder}: no such folder. Name the folder with one {what} per scan.")
     found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix.lower() in suffixes}
     if not found:
-        raise DataError(f"{folder}: no {what} there; expected {' or '.join(suffixes)} files, a scan each")
+        raise DataError(
+            f"{folder}: no {what} in this folder. Name a folder of {' or '.join(suffixes)} files."
+        )
     return found

@@ -1,4 +1,4 @@
-"""What ``perceive detect`` makes of a scan: detections, a record, pictures."""
+"""The frames of ``perceive detect``: detections, records and pictures of scans."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perception.cli.console import LOG
 from perception.cli.detect.budget import Budget, budget_of
 from perception.cli.detect.crops import Crops
 from perception.cli.options import range_of
@@ -20,7 +21,7 @@ from perception.data import Frame, frame_beside
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import load_point_cloud
-from perception.io.addresses import fetched
+from perception.io.addresses import download
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -28,52 +29,47 @@ from sparse_core.errors import CapacityWarning
 
 @dataclass(frozen=True, eq=False)
 class ReadScan:
-    """A scan, and the frame of the data set in which it lies."""
+    """A scan, and the frame of the data set that holds it, if any."""
 
     cloud: PointCloud
     beside: Frame | None
 
     @property
     def truth(self) -> Boxes3D | None:
-        """Of the data set in which the scan lies."""
+        """Labels of the scan, or None."""
         return self.beside.truth if self.beside is not None and self.beside.labelled else None
 
 
 @dataclass(frozen=True, eq=False)
 class DetectedFrame(ReadScan):
-    """A scan, what was found in it, and what is written of that."""
+    """A scan with its detections and its record."""
 
     name: str
     detections: Detections
     elapsed_ms: float
     stages_ms: dict[str, float]
-    budget_told: str
+    budget_title: str
     record: dict[str, Any]
 
 
 class ScanReader:
-    """Reads scans as the options of the command say.
-
-    Args:
-        options: of the command line.
-        transform: of the scans.
-    """
+    """Reader of scans, by the options of the command."""
 
     def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
         self._columns, self._transform = columns_of(options), transform
 
     def __call__(self, scan: Scan) -> ReadScan:
-        """The scan, as its data set places it unless options say what the file is.
+        """Read a scan, with the axes of its data set unless options describe the file.
 
         Raises:
-            DataError: it cannot be read.
+            DataError: the scan is unreadable.
         """
         if isinstance(scan.read, DataError):
             raise scan.read
         if scan.read is not None:
             return ReadScan(scan.read, None)
         if scan.address:
-            with fetched(scan.address) as path:
+            with download(scan.address) as path:
                 cloud = load_point_cloud(path, columns=self._columns, transform=self._transform)
             return ReadScan(replace(cloud, source=scan.address), None)
         beside = frame_beside(scan.path)
@@ -84,20 +80,16 @@ class ScanReader:
 
 
 class FrameMaker:
-    """Detects as the options of the command say.
+    """Detection by the options of the command.
 
     Args:
-        options: of the command line.
-        transform: of the scans.
-        surroundings, crops: what records say beside the boxes.
+        options: options of the command.
+        transform: transform of the scans.
+        surroundings, crops: further fields of records.
 
     Attributes:
-        read: reads a scan, without detecting.
-        budget: of time or energy, if there is one.
-
-    Raises:
-        CheckpointError: no such weights.
-        ValueError: options that contradict each other, no such device.
+        read: reader of scans.
+        budget: budget of time or energy, if any; known after :meth:`load`.
     """
 
     def __init__(
@@ -105,6 +97,18 @@ class FrameMaker:
     ) -> None:
         self._options, self._surroundings, self._crops = options, surroundings, crops
         self.read, self._dates = ScanReader(options, transform), ScanDates(options)
+        self._detector: Detector | None = None
+        self._least_scores: dict[str, float] | None = None
+        self.budget: Budget | None = None
+
+    def load(self) -> Detector:
+        """Load the detector of the options.
+
+        Raises:
+            CheckpointError: the weights do not exist or are damaged.
+            ValueError: options conflict, or the device does not exist.
+        """
+        options, started_s = self._options, time.perf_counter()
         detector = Detector.from_pretrained(
             options.weights, device=options.device, precision=options.precision
         )
@@ -113,42 +117,49 @@ class FrameMaker:
         self._least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)
+        self.budget = budget_of(options, detector)
+        LOG.debug("loaded %s in %.1f s", options.weights, time.perf_counter() - started_s)
         self._detector = detector
-        self.budget: Budget | None = budget_of(options, detector)
+        return detector
 
     def __call__(self, scan: Scan) -> DetectedFrame:
-        """Detect, and draw the picture if it was asked for; the record is the caller's to write, after.
+        """Detect, and draw the picture; the caller writes the record afterwards.
 
         Raises:
-            DataError: the scan cannot be used.
+            DataError: the scan is unusable.
         """
         read, surroundings = self.read(scan), self._surroundings
         beside, cloud = read.beside, surroundings.timed(read.cloud, scan, read.beside)
         pose = surroundings.pose_of(
             scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
         )
-        frame = self._detected(scan, cloud, beside, pose)
+        frame = self._detect(self._detector or self.load(), scan, cloud, beside, pose)
         if self._options.out is not None and not self._options.no_pictures:
             self._draw(scan, frame)
         return frame
 
-    def _detected(
-        self, scan: Scan, cloud: PointCloud, beside: Frame | None, pose: dict[str, Any]
+    def _detect(
+        self,
+        detector: Detector,
+        scan: Scan,
+        cloud: PointCloud,
+        beside: Frame | None,
+        pose: dict[str, Any],
     ) -> DetectedFrame:
         budget = self.budget
-        used = self._detector if budget is None else budget.detector
+        used = detector if budget is None else budget.detector
         started = time.perf_counter()
-        with nullcontext() if budget is None else budget.telling(scan.name), warnings.catch_warnings():
-            # Shown with the frame: they are in detections.warnings too.
+        with nullcontext() if budget is None else budget.log_levels(scan.name), warnings.catch_warnings():
+            # detections.warnings has them, too.
             warnings.simplefilter("ignore", CapacityWarning)
             detections = used(cloud)
-        # Levels are measured in the first call, which is not the frame's time.
+        # The first call also measures the levels, which is not the time of the frame.
         elapsed_s = time.perf_counter() - started if budget is None else budget.detector.elapsed_s
         stages_ms = used.profile(cloud, repeats=10) if self._options.profile else {}
         record = {"frame": scan.name, **detections.to_dict(), "elapsed_ms": round(elapsed_s * 1e3, 2)}
         pose_ns = pose["pose"].get("time_ns") if pose else None
         record |= self._dates.fields(scan, known_time(cloud.timestamp_ns, pose_ns))
-        # Also where lower scores were asked for: what a memory should take over of them.
+        # A memory imports only detections above these scores, even if --score is lower.
         if self._least_scores:
             record["least_scores"] = self._least_scores
         record |= pose | self._surroundings.fields(cloud, detections)
@@ -156,8 +167,8 @@ class FrameMaker:
         record |= self._crops.fields(scan.name, beside, detections)
         if stages_ms:
             record["stages_ms"] = {stage: round(value, 4) for stage, value in stages_ms.items()}
-        told = "" if budget is None else budget.told()
-        return DetectedFrame(cloud, beside, scan.name, detections, elapsed_s * 1e3, stages_ms, told, record)
+        title = "" if budget is None else budget.title()
+        return DetectedFrame(cloud, beside, scan.name, detections, elapsed_s * 1e3, stages_ms, title, record)
 
     def _draw(self, scan: Scan, frame: DetectedFrame) -> None:
         from perception.visualise import draw_bev

@@ -1,4 +1,4 @@
-"""The page that plays what a command saw, beside its records."""
+"""The player page of a run, next to its records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perception.cli.console import REMARKS, progress_bar
+from perception.cli.console import LOG, progress_bar
 from perception.errors import DataError
 from perception.io.addresses import address_path
 from perception.types import Detections
@@ -17,16 +17,12 @@ if TYPE_CHECKING:
     from perception.cli.scans.scan import Scan
     from perception.visualise import Player
 
-#: In the folder that is written.
+#: Name in the output folder.
 PAGE = "player.html"
 
 
 def open_player(folder: Path, paths: Sequence[Path], addresses: Sequence[str] = ()) -> Player:
-    """A page in the folder, to be entered; the first scans are its title.
-
-    Raises:
-        OSError: the folder cannot be made, or a folder lies where the page should.
-    """
+    """Create the page of a folder, titled by the first paths; enter it to write."""
     from perception.visualise import Player
 
     names = [path.resolve().name for path in paths] + [address_path(one).name for one in addresses]
@@ -35,27 +31,23 @@ def open_player(folder: Path, paths: Sequence[Path], addresses: Sequence[str] = 
 
 
 def held_boxes(record: dict[str, Any], path: Path) -> Detections:
-    """What a record of a file says was found.
-
-    Raises:
-        DataError: it is damaged.
-    """
+    """Return the detections of a record; raise ``DataError`` if it is damaged."""
     try:
         return Detections.from_dict(record)
     except ValueError as error:
-        raise DataError(f"{path}: frame {record['frame']!r}: {error}; take --overwrite") from error
+        raise DataError(
+            f"{path}: record of frame {record['frame']!r} is damaged ({error}). Rerun with --overwrite."
+        ) from error
 
 
 def play_records(player: Player, scans: Iterable[Scan], records: WrittenRecords, read: ScanReader) -> None:
-    """Make the page of what was written: the one that detecting would have made, frame by frame.
-
-    Files of scans are read once more, but only those that the page shows.
+    """Write the player page from records, equal to that of a run in one process.
 
     Args:
-        player: open, without frames.
-        scans: in the order in which one process detects.
-        records: of them; scans without one are passed over.
-        read: reads a scan.
+        player: open page without frames.
+        scans: scans in the order of one process.
+        records: their records; scans without one are skipped.
+        read: reads the scans that the page shows.
     """
     from perception.visualise.web import frames_between
 
@@ -74,8 +66,6 @@ def play_records(player: Player, scans: Iterable[Scan], records: WrittenRecords,
                 boxes, seen = held_boxes(records.read(scan.name, scan.source), records.path), read(scan)
             except DataError as error:
                 player.pass_over()
-                REMARKS.print(
-                    f"not in {PAGE}: {error}", style="red", highlight=False, markup=False, soft_wrap=True
-                )
+                LOG.error("not in %s: %s", PAGE, error)
             else:
                 player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)

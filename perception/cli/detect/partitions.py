@@ -1,7 +1,7 @@
-"""``perceive detect --parquet``: the records as a table in parts, by recording and date.
+"""``perceive detect --parquet``: records as a table, partitioned by recording and date.
 
-A row is a record. Columns hold what is asked for in tables; ``record`` holds, as JSON, the rest in the order
-of the record, with null for these, so that a row gives the line back: ``docs/archives.md``.
+A row is a record. The column ``record`` holds its other fields as JSON, with null for fields that have a
+column, so that a row restores the record (``docs/archives.md``).
 """
 
 from __future__ import annotations
@@ -19,22 +19,18 @@ from perception.errors import DataError
 from perception.io.sensors.pcap import is_pcap
 from sparse_core.common.files import replacing_folder
 
-#: Folder of the table, beside ``detections.jsonl``.
+#: Folder of the table, next to ``detections.jsonl``.
 FOLDER = "detections.parquet"
-#: In the metadata of each file.
+#: Metadata of each file.
 FORMAT = {"sparsight_format": "detections", "sparsight_version": "1"}
-#: Rows that are written at a time, and parts that are open at once.
+#: Rows per write, and most open files.
 _ROWS, _OPEN = 256, 32
 _COLUMNS = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings")
 _OF_BAG = re.compile(r"(.+):[^:]*#\d+")
 
 
 def load_pyarrow() -> Any:
-    """The library with its Parquet part.
-
-    Raises:
-        ImportError: not installed; says how.
-    """
+    """Import pyarrow with Parquet; raise ``ImportError`` with the pip command if it is missing."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -44,17 +40,17 @@ def load_pyarrow() -> Any:
 
 
 def write_partitions(records: Path, folder: Path) -> int:
-    """Write the lines of a file of records as a table; an older one is replaced when it is whole.
+    """Write records as a table, which replaces an older one when complete.
 
     Args:
         records: ``detections.jsonl``.
-        folder: of the table: ``recording=NAME/date=YYYY-MM-DD/NUMBER.parquet``.
+        folder: folder of the table, with files ``recording=NAME/date=YYYY-MM-DD/NUMBER.parquet``.
 
     Returns:
         The number of rows.
 
     Raises:
-        DataError: a line is no record, or the file is a device or pipe.
+        DataError: a line is not a record, or the file is a device or pipe.
     """
     pyarrow = load_pyarrow()
     rows = 0
@@ -66,13 +62,15 @@ def write_partitions(records: Path, folder: Path) -> int:
                 record = json.loads(line)
                 parts.add(_partition(record), _row(number, record))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise DataError(f"{records}: line {number} is no record of a frame ({error})") from error
+                raise DataError(
+                    f"{records}: line {number} is not a record of a frame ({error}). Rerun with --overwrite."
+                ) from error
             rows += 1
     return rows
 
 
 class _Parts:
-    """The parts that are being written; the one that was opened first is closed where there are too many."""
+    """Open partition files; the oldest is closed if there are too many."""
 
     def __init__(self, pyarrow: Any, folder: Path) -> None:
         self._pyarrow, self._folder = pyarrow, folder
@@ -83,7 +81,7 @@ class _Parts:
         if partition not in self._open:
             if len(self._open) >= _OPEN:
                 self._finish(next(iter(self._open)))
-            # Named after its first row, so that names sort as rows do.
+            # Named by its first row, so that files sort like rows.
             path = self._folder / partition / f"{row['line']:09d}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             writer = self._pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
@@ -126,7 +124,7 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def _partition(record: dict[str, Any]) -> str:
-    """Recording and date (UTC) of a record; of a file the folder is the recording."""
+    """Return the partition of a record, by recording (or folder) and date in UTC."""
     source = str(record["source"])
     bag = _OF_BAG.match(source)
     recording = Path(bag[1] if bag else source)

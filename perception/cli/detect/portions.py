@@ -1,4 +1,4 @@
-"""The scans that a process is given at a time, and what it makes of them."""
+"""Tasks of worker processes: portions of scans, and their results."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ _WRONG_PLACES = (PermissionError, IsADirectoryError, NotADirectoryError)
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some scans in a row of a bag, which is read where they are detected.
+    """A range of scans of a bag, which the worker reads.
 
     Attributes:
-        path: of the bag.
-        stem: of the names of its frames.
-        first, stop: numbers of the first scan and of the one behind the last; None: to the end.
-        size: scans that are known to be in it.
-        least: divisor of intensity that the scans before have shown.
+        path: path of the bag.
+        stem: stem of its frame names.
+        first: number of the first scan.
+        stop: number after the last scan; None means to the end.
+        size: number of scans in the bag.
+        least: intensity divisor of the scans before.
     """
 
     path: Path
@@ -48,20 +49,20 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """Scans that a process is given at a time: files, scans that were read already, or a stretch of a bag."""
+    """Scans of one task: files, scans already read, or a range of a bag."""
 
     scans: tuple[Scan, ...] = ()
     stretch: Stretch | None = None
 
     @property
     def name(self) -> str:
-        """Of its first frame."""
+        """Name of its first frame."""
         if self.stretch is not None:
             return frame_name(self.stretch.stem, self.stretch.first)
         return self.scans[0].name
 
     def pieces(self) -> Sequence[Portion]:
-        """Its scans, one by one."""
+        """Return a portion for each scan."""
         stretch = self.stretch
         if stretch is None:
             return [Portion((scan,)) for scan in self.scans]
@@ -74,10 +75,10 @@ class Portion:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a scan: its record, or why it was skipped.
+    """The result of a scan: its record, or why it was skipped.
 
     Attributes:
-        failure: a write that failed, which ends the run: other workers would fail as well.
+        failure: a failed write, which ends the run.
     """
 
     record: dict[str, Any] | None
@@ -87,12 +88,12 @@ class Made:
 
 @dataclass(frozen=True)
 class Results:
-    """What became of a portion.
+    """The results of a portion.
 
     Attributes:
-        made: of its scans, in order.
-        divisor: of intensity that the bag has shown by its end.
-        cut: what was counted of crops.
+        made: results of its scans, in order.
+        divisor: intensity divisor after its last scan.
+        cut: counts of crops.
     """
 
     made: list[Made]
@@ -102,11 +103,11 @@ class Results:
 
 @dataclass(frozen=True)
 class DetectionJob:
-    """Detecting as the options of ``perceive detect`` say, in a process of its own.
+    """Detection in a worker process.
 
-    Args:
-        options: of the command line.
-        folder: that their paths are relative to.
+    Attributes:
+        options: options of the command.
+        folder: working folder, for relative paths.
     """
 
     options: argparse.Namespace
@@ -122,16 +123,17 @@ class DetectionJob:
 
 
 class PortionMaker:
-    """Detects in portions; the detector is loaded once, a bag opened once for stretches in its order."""
+    """Detection in portions, which loads the detector and opens each bag once."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options, self._transform = options, transform_of(options)
         self._crops = Crops(options, self._transform)
         self._make = FrameMaker(options, self._transform, Surroundings(options, self._transform), self._crops)
+        self._make.load()
         self._bag: tuple[Path, ExitStack, BagScans] | None = None
 
     def __call__(self, portion: Portion) -> Results:
-        """Its scans, one after the other; those that cannot be used are named."""
+        """Detect in the scans of a portion, in order."""
         if portion.stretch is None:
             return Results([self._made(scan) for scan in portion.scans], cut=self._crops.take_counts())
         stretch, divisor = portion.stretch, portion.stretch.least

@@ -1,1 +1,1 @@
-"""``perceive eval``: results judged by a protocol."""
+"""``perceive eval``: evaluation of detectors and result files."""

@@ -1,4 +1,4 @@
-"""``perceive eval``: a detector or results against labels, alone or against another run."""
+"""``perceive eval``: evaluate a detector or results, alone or compared with another run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import (
+    LOG,
     OUTPUT,
-    REMARKS,
     add_command,
     add_device_option,
     add_precision_option,
+    add_weights_option,
     progress_bar,
 )
 from perception.cli.evaluate.tracking import add_tracking_option, run_tracking
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from perception.evaluate.judge import Judge
     from sparse_core.common.table import Table
 
-#: What is said of result files where it is not weights.
+#: Suffixes that tell result files from weights in ``--against``.
 _RESULT_SUFFIXES = (".json", ".jsonl")
 
 
@@ -43,60 +44,62 @@ def add_parser(commands: Any) -> None:
         "eval",
         run,
     )
-    parser.add_argument("--data", required=True, type=Path, help="folder of a data set with labels")
-    parser.add_argument("--split", default="val", help="list of frames, or 'all' (default: val)")
+    parser.add_argument("--data", required=True, type=Path, help="labelled data set")
+    parser.add_argument("--split", default="val", help="split to evaluate, or 'all' (default: val)")
     parser.add_argument(
         "--results",
         type=Path,
-        help="results to judge instead of detecting: a folder of KITTI files, a nuScenes result file, or"
+        help="evaluate these results instead of detecting: folder of KITTI files, nuScenes result file, or"
         " detections.jsonl",
     )
     parser.add_argument(
         "--protocol",
         choices=("kitti", "nuscenes", "boxes"),
-        help="judge by this one (default: that of the data; boxes judges any labelled data)",
+        help="evaluation protocol; boxes works for any labels (default: the protocol of the data set)",
     )
     parser.add_argument(
         "--missing",
         choices=("error", "empty", "skip"),
         default="error",
-        help="with results: frames without any are an error, hold nothing, or are left out"
-        " (default: error, as of the official program)",
+        help="with --results: treat frames without results as an error, as empty, or skip them (default:"
+        " error, as the official programs do)",
     )
     parser.add_argument(
         "--match",
         action="append",
         default=[],
         metavar="CLASS=LIMIT",
-        help="boxes: a match overlaps by more than this (0.5) or has its centre nearer (2m)",
+        help="boxes protocol: least overlap (car=0.5) or largest centre distance (car=2m) of a match",
     )
     parser.add_argument(
-        "--min-points", type=int, default=0, help="boxes: labels of fewer points do not count (default: 0)"
+        "--min-points", type=int, default=0, help="boxes protocol: ignore labels of fewer points (default: 0)"
     )
-    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    add_weights_option(parser)
     parser.add_argument(
         "--against", metavar="RUN", help="compare with other results or weights on the same frames"
     )
-    parser.add_argument("--intervals", action="store_true", help="confidence intervals of this run alone")
+    parser.add_argument("--intervals", action="store_true", help="print confidence intervals of this run")
     parser.add_argument(
-        "--samples", type=int, default=1000, help="samples of frames for intervals (default: 1000)"
+        "--samples", type=int, default=1000, help="bootstrap samples for intervals (default: 1000)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of these samples (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
     parser.add_argument(
-        "--thresholds", action="store_true", help="also choose the score of each class with the greatest F2"
+        "--thresholds",
+        action="store_true",
+        help="also choose the score threshold of each class with the best F2",
     )
     parser.add_argument(
         "--calibration",
         action="store_true",
-        help="how scores compare with the share of right boxes, and maps that mend it (boxes protocol)",
+        help="compare scores with precision, and fit calibration maps (boxes protocol)",
     )
     parser.add_argument(
         "--save-calibrated",
         type=Path,
         metavar="FILE",
-        help="write the weights with these maps (.safetensors)",
+        help="write the weights with calibrated scores (.safetensors)",
     )
-    parser.add_argument("--out", type=Path, help="folder for results, metrics.json and PNG files")
+    parser.add_argument("--out", type=Path, help="output folder for results, metrics.json and plots")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
     add_range_option(parser)
     add_rename_option(parser)
@@ -106,7 +109,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Detect unless results are given, judge, compare, print the tables."""
+    """Detect unless results are given, evaluate, compare, and print tables."""
     if options.tracking is not None:
         return run_tracking(options)
     import tempfile
@@ -115,9 +118,9 @@ def run(options: argparse.Namespace) -> int:
     from perception.evaluate.reports.result import plot_result, result_tables
 
     if options.thresholds and options.results is not None:
-        raise ValueError("--thresholds are chosen for a detector: leave --results out")
+        raise ValueError("--thresholds needs a detector. Leave --results out.")
     if options.save_calibrated is not None and options.results is not None:
-        raise ValueError("--save-calibrated writes the weights of a detector: leave --results out")
+        raise ValueError("--save-calibrated needs a detector. Leave --results out.")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if options.out is None else options.out
         detector = None if options.results is not None else _detector(options, options.weights)
@@ -133,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
             if options.thresholds:
                 pairs.append((found, frame.truth))
             if calibrating:
-                # Another frame of this name: this one holds its scan.
+                # A new frame object, because this one keeps its scan in memory.
                 detected.append((data_set.frame(frame.frame_id), found))
 
         results = options.results
@@ -174,9 +177,9 @@ def _judge_options(options: argparse.Namespace, data_set: DataSet, detector: Det
     for text in options.match:
         name, equals, limit = text.rpartition("=")
         if not equals or not name:
-            raise ValueError(f"--match must be CLASS=LIMIT such as pallet=0.3 or pallet=2m, got {text!r}")
+            raise ValueError(f"--match must be CLASS=LIMIT, such as pallet=0.3 or pallet=2m, got {text!r}")
         rules[name] = MatchRule.parse(limit)
-    # Own data is judged by all of its classes, whatever the detector knows.
+    # The boxes protocol evaluates all classes of the data, also those that the detector does not know.
     by_boxes = (options.protocol or data_set.evaluation) == "boxes"
     known = None if detector is None or by_boxes else detector.config.head.classes
     if known is not None:
@@ -185,17 +188,17 @@ def _judge_options(options: argparse.Namespace, data_set: DataSet, detector: Det
 
 
 def _names(options: argparse.Namespace) -> dict[str, str]:
-    """What the data set calls the detector's classes, where that is another name."""
+    """Return the data set's names of detector classes, if they differ."""
     found = renames_of(options.rename)
     if found and options.results is not None:
-        raise ValueError("--rename is for a detector's classes: leave it out with --results")
+        raise ValueError("--rename needs a detector. Leave either it or --results out.")
     if found and (options.thresholds or options.save_calibrated is not None):
-        raise ValueError("--rename leaves the weights as they are: no --thresholds or --save-calibrated")
+        raise ValueError("--rename does not work with --thresholds or --save-calibrated. Leave them out.")
     return found
 
 
 def _data_set(options: argparse.Namespace, *, detecting: bool) -> DataSet:
-    # Labels are all that results are compared with: neither scans nor calibration.
+    # Results need labels only, neither scans nor calibration.
     against = options.against is not None and not _are_results(options.against)
     having: Part = "scan" if detecting or against else "labels"
     return open_data_set(options.data, None if options.split == "all" else options.split, having=having)
@@ -206,20 +209,18 @@ def _are_results(name: str) -> bool:
 
 
 def _warn_of_pictures(data_set: DataSet) -> None:
-    """Say which size pictures are taken to have that are not there: what is beside them is not judged."""
+    """Warn about assumed picture sizes: the KITTI protocol ignores objects outside the picture."""
     if data_set.evaluation != "kitti":
         return
     without = [frame for frame in data_set if frame.calibrated and frame.image is None]
     sizes = sorted({frame.image_size for frame in without})
     if sizes:
-        told = " and ".join(f"{width} x {height}" for width, height in sizes[:3])
-        REMARKS.print(
-            f"warning: {len(without)} of {len(data_set)} frames have no picture (image_2/*.png, .jpg); its"
-            f" size is taken to be {told} pixels, and what lies beside it is not judged",
-            style="yellow",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+        LOG.warning(
+            "%d of %d frames have no picture in image_2. Assumed %s pixels; objects outside are not"
+            " evaluated.",
+            len(without),
+            len(data_set),
+            " and ".join(f"{width} x {height}" for width, height in sizes[:3]),
         )
 
 
@@ -250,7 +251,7 @@ def _detect(
 
 
 def _thresholds(pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]) -> Table:
-    """The table of the scores chosen by class; they are added to the record."""
+    """Choose score thresholds by class; add them to the record and return a table."""
     from perception.evaluate.reports.calibration import format_choices
     from perception.evaluate.thresholds import choose_thresholds
 
@@ -267,13 +268,15 @@ def _calibrate(
     scratch: Path,
     record: dict[str, Any],
 ) -> Table:
-    """The table of the calibration; it is added to the record, and weights are written where asked for."""
+    """Calibrate scores; add the result to the record, write weights, and return a table."""
     from perception.evaluate.boxes.judge import BoxesJudge
     from perception.evaluate.calibration import measure_reliability, score_maps
     from perception.evaluate.reports.calibration import calibration_table, plot_reliability
 
     if options.results is not None and judge.protocol != "boxes":
-        raise ValueError("--calibration takes a detector, or detections.jsonl with --protocol boxes")
+        raise ValueError(
+            "--calibration of results needs detections.jsonl and --protocol boxes. Add the option."
+        )
     boxes = BoxesJudge(judge.data_set, judge.options)
     frames, judged = boxes.judged(results if judge.protocol == "boxes" else boxes.write(scratch, detected))
     found = measure_reliability({name: part.rankings["3d"] for name, part in judged.items()}, len(frames))
@@ -288,7 +291,7 @@ def _calibrate(
 
 
 def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> RunComparison | None:
-    """Intervals of this run, and of the difference where there is another."""
+    """Return intervals of this run, and of its difference to another run if given."""
     from perception.evaluate.comparison import bootstrap
 
     if options.against is None and not options.intervals:

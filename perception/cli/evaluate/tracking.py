@@ -1,4 +1,4 @@
-"""``perceive eval --tracking``: KITTI's or nuScenes' measures of tracks on result files."""
+"""``perceive eval --tracking``: evaluate tracking results by KITTI's or nuScenes' metrics."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ CLASSES = ("Car", "Pedestrian", "Cyclist")
 
 
 def add_tracking_option(parser: argparse.ArgumentParser) -> None:
-    """``--tracking``."""
+    """Add ``--tracking``."""
     parser.add_argument(
         "--tracking",
         type=Path,
         metavar="RESULTS",
-        help="folder of KITTI tracking files, one a sequence, to judge by label_02/ and seqmap.txt of --data:"
-        " sAMOTA, MOTA and what else AB3DMOT defines, and HOTA. Or a nuScenes tracking result file (.json),"
-        " to judge by --split of the data: AMOTA and the rest of nuScenes' benchmark. Takes --data, --out"
-        " and --json",
+        help="evaluate tracks with --data: folder of KITTI tracking files (sAMOTA, MOTA, HOTA), or nuScenes"
+        " result file (AMOTA)",
     )
 
 
 def run_tracking(options: argparse.Namespace) -> int:
-    """Evaluate all classes that are labelled or found; print a table."""
+    """Evaluate all classes in labels or results, and print a table."""
     judge = _nuscenes if options.tracking.suffix == ".json" else _kitti
     record, table = judge(options)
     if options.out is not None:
@@ -89,7 +87,7 @@ def _nuscenes(options: argparse.Namespace) -> tuple[dict[str, Any], Table]:
     split = None if options.split == "all" else options.split
     data_set = open_data_set(options.data, split, having="labels")
     found = judge_results(data_set, options.tracking, missing_results=options.missing)
-    # The benchmark's own is their mean over the classes.
+    # The benchmark's overall figure is the mean over classes.
     labels = sum(figures["labels"] for figures in found.classes.values() if figures["labels"] > 0)
     heads = ("class", "AMOTA", "AMOTP m", "MOTA", "MOTP m", "recall", "switches", "fragments", "labels")
     rows = [

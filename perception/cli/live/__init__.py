@@ -1,1 +1,1 @@
-"""``perceive live``: detection and tracking while scans arrive."""
+"""``perceive live``: detect and track while scans arrive."""

@@ -1,4 +1,4 @@
-"""``perceive live``: detect, track and remember as scans come."""
+"""``perceive live``: detect, track and remember while scans arrive."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run until the source is over, the time is up, or SIGINT or SIGTERM; the status is 1 if scans failed."""
+    """Run until the source ends, time is up, or SIGINT or SIGTERM; the exit status is 1 if scans failed."""
     if options.seconds is not None and not options.seconds > 0:
-        raise ValueError(f"--for must be above 0 seconds, got {options.seconds}")
+        raise ValueError(f"--for must be a positive number of seconds, got {options.seconds}")
     if options.rate is not None and not options.rate > 0:
-        raise ValueError(f"--rate must be above 0, got {options.rate}")
+        raise ValueError(f"--rate must be a positive number, got {options.rate}")
     options.paths = [Path(options.source)]
     say, manager = LiveRemarks(), ServiceManager()
     transform = transform_of(options)
@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
             pose_of=_poses(options, surroundings), queue=options.queue, rate_hz=options.rate, say=say,
             alive=alive,
         )  # fmt: skip
-        status = StatusLines(figures, as_json=options.json, told=manager.status)
-        with _ending(live.stop, options.seconds):
+        status = StatusLines(figures, as_json=options.json, on_line=manager.status)
+        with _stop_on_signal(live.stop, options.seconds):
             manager.ready(f"scans of {source.name}")
             status.start()
             try:
@@ -87,7 +87,7 @@ def _sinks(
     transform: ScanTransform,
     say: Callable[[str], None],
 ) -> list[Sink]:
-    """What is written, remembered and shown."""
+    """Create the sinks for records, memory and viewers."""
     writers: list[Writer] = []
     at_end: list[Callable[[], None]] = []
     if options.out is not None:
@@ -114,7 +114,7 @@ def _sinks(
 def _poses(
     options: argparse.Namespace, surroundings: Surroundings
 ) -> Callable[[Arrival], ScanPose | None] | None:
-    """Poses of a file or another recording, for scans that do not come out of one."""
+    """Return a function to poses of ``--poses``, for scans without a recorded pose."""
     if options.poses is None:
         return None
 
@@ -127,10 +127,10 @@ def _poses(
 
 
 @contextmanager
-def _ending(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
-    """Call ``stop`` on SIGINT and SIGTERM (which only the main thread hears), and when the time is up."""
-    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, lambda *_: stop()) for number in heard}
+def _stop_on_signal(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
+    """Call ``stop`` on SIGINT and SIGTERM (in the main thread only), and after some seconds."""
+    signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, lambda *_: stop()) for number in signals}
     timer = None if seconds is None else threading.Timer(seconds, stop)
     if timer is not None:
         timer.daemon = True
@@ -140,8 +140,8 @@ def _ending(stop: Callable[[], None], seconds: float | None) -> Iterator[None]:
     finally:
         if timer is not None:
             timer.cancel()
-            # It holds what it would have stopped: the last to let go of a network must not be a thread that
-            # the end of the process breaks off.
+            # The timer references the source. Its network connection must not be released by a thread that
+            # the interpreter kills at exit.
             timer.join()
         for number, handler in before.items():
             signal.signal(number, handler)

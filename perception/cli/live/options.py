@@ -1,4 +1,4 @@
-"""The options of ``perceive live``, and the source that they name."""
+"""Options of ``perceive live``, and the source that they name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import add_command, add_device_option, add_precision_option
+from perception.cli.console import add_command, add_device_option, add_precision_option, add_weights_option
+from perception.cli.options import add_topic_option
 from perception.cli.scans.options import add_scan_options, columns_of
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import find_scans
@@ -36,52 +37,65 @@ from perception.live.running import QUEUE
 
 
 def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
-    """Declare them."""
+    """Declare the options."""
     parser = add_command(commands, "live", run)
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder that scans are written to; packets of a Velodyne or Ouster sensor, udp://:2368 (extra"
-        " 'packets'); a topic of ROS 2, ros2:/points (extra 'ros2'); a bag of ROS, .mcap file or capture,"
-        " played at its own pace (extra 'ros')",
+        help="folder to watch for new scans; Velodyne or Ouster packets, udp://:2368 (extra 'packets'); ROS"
+        " 2 topic,"
+        " ros2:/points (extra 'ros2'); ROS bag or .mcap (extra 'ros') or capture, replayed in real time",
     )
-    parser.add_argument("--replay", action="store_true", help="play what is in the folder, at its own pace")
     parser.add_argument(
-        "--speed", type=float, default=1.0, metavar="N", help="of a replay: 2 is twice as fast (default: 1)"
+        "--replay", action="store_true", help="replay the scans of a folder instead of watching it"
     )
-    parser.add_argument("--topic", help="of point clouds, in bags that have several; a sensor's address:port")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write detections.jsonl, a line a scan")
+    parser.add_argument(
+        "--speed",
+        type=float,
+        default=1.0,
+        metavar="N",
+        help="replay speed; 2 is twice real time (default: 1)",
+    )
+    add_topic_option(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for detections.jsonl, one line per scan"
+    )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the detections.jsonl of an earlier run"
     )
     parser.add_argument(
-        "--memory", metavar="STORE", help="remember tracks and places in a store (recall), made if need be"
+        "--memory",
+        metavar="STORE",
+        help="remember tracks and places in this recall store, created if missing",
     )
-    parser.add_argument("--map", default="default", help="with --memory: map of the poses")
+    parser.add_argument("--map", default="default", help="with --memory: name of the map (default: default)")
     parser.add_argument(
         "--publish",
         action="append",
         default=[],
         metavar="VIEWER",
-        help="foxglove or foxglove=HOST:PORT: a server that Foxglove connects to; rerun: opens its viewer, or"
-        " rerun=ADDRESS of one (extra 'viewers'); ros2 or ros2=[//HOST[:PORT]][/NAMESPACE]: boxes and"
-        " markers for nodes of ROS 2 (extra 'ros2'); may be given several times",
+        help="show results (repeatable): foxglove[=HOST:PORT] serves Foxglove, rerun[=ADDRESS] opens Rerun"
+        " (extra 'viewers'), ros2[=[//HOST[:PORT]][/NAMESPACE]] publishes boxes and markers (extra 'ros2')",
     )
     parser.add_argument(
-        "--rate", type=float, metavar="HZ", help="scans a second that are looked at, at most (default: all)"
+        "--rate",
+        type=float,
+        metavar="HZ",
+        help="largest number of scans per second to process (default: all)",
     )
     parser.add_argument(
         "--queue", type=int, default=QUEUE, metavar="N",
-        help="scans that wait at most; the oldest makes way (default: %(default)s)",
+        help="most waiting scans; the oldest is dropped (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--for", type=float, dest="seconds", metavar="S", help="end after so many seconds")
-    parser.add_argument("--json", action="store_true", help="figures as lines of JSON, one a second")
+    parser.add_argument("--for", type=float, dest="seconds", metavar="S", help="stop after S seconds")
+    parser.add_argument("--json", action="store_true", help="print statistics as JSON, one line per second")
     parser.add_argument(
         "--health",
         metavar="[HOST:]PORT",
-        help="answer /healthz, and /metrics for Prometheus (extra 'live'), at this port of this computer",
+        help="serve /healthz, and /metrics for Prometheus (extra 'live'), on this port (default host:"
+        " 127.0.0.1)",
     )
-    parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name or file")
+    add_weights_option(parser)
     add_surroundings_options(parser)
     add_device_option(parser)
     add_precision_option(parser)
@@ -95,11 +109,11 @@ def open_source(
     stack: ExitStack,
     say: Callable[[str], None],
 ) -> Source:
-    """What the options name; bags stay open until the stack is closed.
+    """Open the source of the options; bags stay open until the stack is closed.
 
     Raises:
-        DataError: there is no such source, or it holds nothing that can be used.
-        ValueError: options that do not belong to it.
+        DataError: the source does not exist or has no scans.
+        ValueError: an option does not fit the source.
     """
     if options.source.startswith(f"{ros2.SCHEME}:"):
         return Ros2Scans(Ros2Address.parse(options.source), transform=transform, say=say)
@@ -108,20 +122,22 @@ def open_source(
     path = Path(options.source)
     if not path.exists():
         raise DataError(
-            f"{path}: no such file or folder; expected a folder that scans are written to, a recording, a"
-            " capture, udp://:PORT or ros2:/TOPIC"
+            f"{path}: no such file or folder. Name a folder to watch, a recording, a capture, udp://:PORT or"
+            " ros2:/TOPIC."
         )
     recording = is_bag(path) or is_pcap(path)
     if path.is_dir() and not recording and not options.replay:
         if options.topic is not None:
-            raise ValueError(f"--topic {options.topic} is for recordings and captures; {path} is a folder")
+            raise ValueError(
+                f"--topic {options.topic} needs a recording or capture, but {path} is a folder. Leave it out."
+            )
         folder = GrowingFolder(path, columns=columns_of(options), transform=transform)
         if there := folder.held():
-            say(f"{path}: scans that are there already ({there}) are left; --replay plays them")
+            say(f"{path}: skipping {there} scans that are already there; --replay plays them.")
         return folder
     total = find_scans(options, transform, stack).total
     if total == 0:
-        raise DataError(f"{path}: holds no scans")
+        raise DataError(f"{path}: no scans. Name another recording, or another topic with --topic.")
 
     def recorded() -> Iterator[Recorded | DataError]:
         for scan in find_scans(options, transform, stack):
@@ -140,7 +156,7 @@ def _read(
     surroundings: Surroundings,
     say: Callable[[str], None],
 ) -> Recorded:
-    """A scan of a recording with its time and, where there is one, its pose; why there is none is said."""
+    """Read a scan with its time and pose; report why it has no pose."""
     if isinstance(scan.read, DataError):
         raise scan.read
     beside = frame_beside(scan.path) if scan.read is None else None
@@ -162,12 +178,8 @@ def _read(
 
 
 def address_of(option: str, text: str, *, host: str = "127.0.0.1") -> tuple[str, int]:
-    """Host and port of ``[HOST:]PORT``.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Parse ``[HOST:]PORT``; raise ``ValueError``, which names the option, for another form."""
     given, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise ValueError(f"{option} must be [HOST:]PORT, got {text!r}")
+        raise ValueError(f"{option} must be [HOST:]PORT, such as 127.0.0.1:8765, got {text!r}")
     return given.strip("[]") or host, int(port)

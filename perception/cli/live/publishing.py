@@ -1,4 +1,4 @@
-"""``--publish``: boxes, tracks and points for those who look on."""
+"""``--publish``: boxes, tracks and points for viewers and ROS 2."""
 
 from __future__ import annotations
 
@@ -14,22 +14,18 @@ from perception.live.ros2 import SCHEME
 from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import Recordings, open_recordings
 
-#: Where Foxglove looks for a server.
+#: Foxglove's default address of a server.
 _FOXGLOVE = ("127.0.0.1", 8765)
 
 
-class Published:
-    """A sink that shows results.
-
-    Args:
-        recordings: to which they go.
-    """
+class ViewerSink:
+    """A sink that sends results to viewers."""
 
     def __init__(self, recordings: Recordings) -> None:
         self._recordings = recordings
 
     def take(self, result: Result) -> None:
-        """Show one."""
+        """Show one result."""
         cloud, tracks = result.arrival.cloud, result.tracks
         moment = RecordingMoment(result.arrival.position, cloud.timestamp_ns)
         self._recordings.scan(cloud, tracks, moment, map_from_lidar=tracks.pose)
@@ -42,25 +38,24 @@ class Published:
         self._recordings.numbers(numbers, moment)
 
     def close(self) -> None:
-        """Whoever looks on has seen all; the recordings are closed by who opened them."""
+        """Do nothing: the caller closes the recordings."""
 
 
 def published(
     options: argparse.Namespace, transform: ScanTransform, stack: ExitStack, say: Callable[[str], None]
 ) -> list[Sink]:
-    """What the options ask for.
+    """Create the sinks of ``--publish``.
 
     Args:
-        options: ``publish`` has words ``foxglove``, ``foxglove=HOST:PORT``, ``rerun``, ``rerun=ADDRESS``,
-            ``ros2``, which is where a source of ROS 2 is, or ``ros2=[//HOST[:PORT]][/NAMESPACE]``.
-        transform: that scans went through.
-        stack: closes it.
-        say: called with what a person should know.
+        options: options of the command. ``ros2`` alone publishes where the source of ROS 2 is.
+        transform: transform of the scans.
+        stack: closes the viewers.
+        say: called with messages for the user.
 
     Raises:
-        ImportError: a library is missing; the message names the extra.
-        ValueError: a word is none of these.
-        OSError: the port is taken.
+        ImportError: a library is missing; the message has the pip command.
+        ValueError: an argument of ``--publish`` is invalid.
+        OSError: the port is in use.
     """
     rerun: str | None = None
     foxglove: tuple[str, int] | None = None
@@ -78,12 +73,12 @@ def published(
             raise ValueError(f"--publish {word}: expected {expected}")
     if rerun is not None or foxglove is not None:
         opened = open_recordings(rerun=rerun, foxglove=foxglove, title="perceive live")
-        sinks.append(Published(stack.enter_context(opened)))
+        sinks.append(ViewerSink(stack.enter_context(opened)))
     return sinks
 
 
 def _ros2(place: str, source: str) -> Ros2Address:
-    """Where boxes go: as it is said, else where scans come from, in the root namespace."""
+    """Return the address for boxes: as given, else that of the source, in the root namespace."""
     if not place and source.startswith(f"{SCHEME}:"):
         return replace(Ros2Address.parse(source), name="")
     return Ros2Address.parse(f"{SCHEME}:{place}")

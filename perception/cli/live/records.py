@@ -1,4 +1,4 @@
-"""The records of a live run, as ``perceive track`` writes them, and where they go."""
+"""Records of a live run, in the format of ``perceive track``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Writer = Callable[[dict[str, Any], int], None]
 
 
 class Records:
-    """A sink that makes a record of each result.
+    """A sink that turns results into records.
 
     Args:
-        surroundings: further fields.
-        writers: each gets the record, and how often tracks began anew before it.
-        at_end: called when there are no more.
+        surroundings: adds fields.
+        writers: called with each record and the number of restarts of the tracker.
+        at_end: called at the end.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Records:
         self._surroundings, self._writers, self._at_end = surroundings, tuple(writers), tuple(at_end)
 
     def take(self, result: Result) -> None:
-        """Make a record and hand it on."""
+        """Pass the record of a result to the writers."""
         arrival, pose = result.arrival, result.pose
         record = {
             "frame": arrival.name,
@@ -44,6 +44,6 @@ class Records:
             write(record, result.restarts)
 
     def close(self) -> None:
-        """There are no more."""
+        """Call the functions for the end."""
         for end in self._at_end:
             end()

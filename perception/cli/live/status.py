@@ -1,70 +1,73 @@
-"""What ``perceive live`` tells while it runs: a line a second, or JSON."""
+"""Status lines of ``perceive live``: one per second, as text or JSON."""
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from perception.cli.console import OUTPUT, REMARKS
-from perception.cli.scans.options import SaidOnce
+from perception.cli.console import LOG, OUTPUT, REMARKS
+from perception.cli.scans.options import WarningFilter
 from perception.live import Figures
 
-#: What is told only where it happened.
+#: Counters that are printed only if they are not zero.
 _TROUBLES = {
-    "dropped": "dropped", "passed_over": "passed over", "unreadable": "unreadable", "late": "late",
+    "dropped": "dropped", "passed_over": "skipped", "unreadable": "unreadable", "late": "late",
     "without_pose": "without pose", "reconnects": "reconnects", "restarts": "restarts",
     "unpublished": "unpublished",
 }  # fmt: skip
 
 
 class LiveRemarks:
-    """Remarks on standard error, from any thread; those that differ in numbers alone are said once."""
+    """Warnings on standard error, from any thread; those that differ only in numbers are logged once."""
 
     def __init__(self) -> None:
-        self._said = SaidOnce()
-        self._writing = threading.Lock()
+        self._filter = WarningFilter()
+        self._lock = threading.Lock()
 
     def __call__(self, text: str) -> None:
-        """Say it, if it was not said before."""
-        with self._writing:
-            new = self._said.new((text,))
+        """Log a warning, unless it was logged before."""
+        with self._lock:
+            new = self._filter.new((text,))
         for one in new:
-            REMARKS.print(one, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            LOG.warning(one)
 
 
 class StatusLines(threading.Thread):
-    """Tells the figures once a second until :meth:`end`.
+    """Thread that prints the figures of a run once per second, until :meth:`end`.
 
     Args:
-        figures: of the run.
-        as_json: lines of JSON on standard output, in place of one line on the terminal.
-        told: called with each line in words.
+        figures: figures of the run.
+        as_json: True prints JSON on standard output instead of text on standard error.
+        on_line: called with each line of text.
     """
 
-    def __init__(self, figures: Figures, *, as_json: bool, told: Callable[[str], None]) -> None:
+    def __init__(self, figures: Figures, *, as_json: bool, on_line: Callable[[str], None]) -> None:
         super().__init__(name="status", daemon=True)
-        self._figures, self._as_json, self._told = figures, as_json, told
+        self._figures, self._as_json, self._on_line = figures, as_json, on_line
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Tell, until it is over."""
+        """Print lines until the end."""
         while not self._over.wait(1.0):
             now = self._figures.now()
             words = in_words(now)
-            self._told(words)
+            self._on_line(words)
             if self._as_json:
                 _print_json({"time_ns": time.time_ns(), **now})
+            elif not LOG.isEnabledFor(logging.INFO):
+                continue
             elif REMARKS.is_terminal:
-                # In place of the line before.
+                # Replace the last line.
                 print(f"\r\x1b[2K{words}", end="", flush=True)
             else:
-                REMARKS.print(words, highlight=False, markup=False, soft_wrap=True)
+                LOG.info(words)
 
     def end(self) -> None:
-        """The last line: the whole run."""
+        """Stop, and print the summary of the run."""
         self._over.set()
         self.join()
         whole = self._figures.summary()
@@ -75,13 +78,13 @@ class StatusLines(threading.Thread):
             print("\r\x1b[2K", end="")
         OUTPUT.print(
             f"{whole['done']} of {whole['arrived']} scans in {whole['seconds']:.1f} s: {in_words(whole)};"
-            f" {whole['things']} things",
+            f" {whole['things']} objects",
             highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip
 
 
 def in_words(figures: dict[str, Any]) -> str:
-    """A line; troubles are in it where there were some."""
+    """Return a line of text; counters of problems appear only if not zero."""
     parts = [f"{figures['scans_per_s']:.1f} scans/s"]
     if figures["latency_p50_ms"] is not None:
         parts.append(f"latency {figures['latency_p50_ms']:.0f} ms, p99 {figures['latency_p99_ms']:.0f} ms")

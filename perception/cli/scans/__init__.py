@@ -1,1 +1,1 @@
-"""The scans that commands are given, and the options that describe them."""
+"""Scans given to commands, and the options that describe them."""

@@ -1,4 +1,4 @@
-"""Options that say what scans are: columns, unit, axes, height and intensity."""
+"""Options for scans in other columns, units or axes."""
 
 from __future__ import annotations
 
@@ -12,47 +12,42 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def add_scan_options(parser: argparse.ArgumentParser) -> None:
-    """``--columns``, ``--scale``, ``--axes``, ``--mounting``, ``--sensor-height``, ``--intensity-scale``."""
-    group = parser.add_argument_group("what the scans are, where it is not metres, x forward, y left, z up")
+    """Add the options that describe the scans."""
+    group = parser.add_argument_group("scans that are not in metres with x forward, y left, z up")
     group.add_argument(
         "--columns",
         metavar="NAMES",
-        help="of .bin, .npy and text files: x,y,z,intensity,ring (with _ for others), or how many",
+        help="columns of .bin, .npy and text files, such as x,y,z,intensity,_ (_ skips one), or their number",
     )
-    group.add_argument("--scale", type=float, metavar="METRES", help="in a unit: 0.001 for millimetres")
+    group.add_argument("--scale", type=float, metavar="METRES", help="metres per unit: 0.001 for millimetres")
     group.add_argument(
         "--axes",
         metavar="X,Y,Z",
-        help="the scans' axes that are forward, left and up: y,-x,z for nuScenes; --axes=-x,... with a minus",
+        help="axes that point forward, left and up, such as y,-x,z for nuScenes; write --axes=-x,... with =",
     )
     group.add_argument(
-        "--sensor-height", type=float, metavar="M", help="of the scans' origin above the ground, in metres"
+        "--sensor-height",
+        type=float,
+        metavar="M",
+        help="height of the scans' origin above the ground, in metres",
     )
     group.add_argument(
         "--mounting",
         metavar="ROLL,PITCH,YAW",
-        help="of a sensor that is not level and forward, in degrees: --mounting=0,15,0 looks down",
+        help="mounting angles in degrees: --mounting=0,15,0 for a sensor that looks 15 degrees down",
     )
     group.add_argument(
-        "--intensity-scale", type=float, metavar="MAX", help="stored intensity that stands for 1: 255"
+        "--intensity-scale", type=float, metavar="MAX", help="full scale of intensity, such as 255"
     )
 
 
 def columns_of(options: argparse.Namespace) -> tuple[str, ...] | None:
-    """The names of columns that were asked for.
-
-    Raises:
-        ValueError: there are no such columns.
-    """
+    """Parse ``--columns``; raise ``ValueError`` for invalid names."""
     return None if options.columns is None else parse_columns(options.columns)
 
 
 def transform_of(options: argparse.Namespace) -> ScanTransform:
-    """The change of scans that was asked for.
-
-    Raises:
-        ValueError: a number or axes that cannot be.
-    """
+    """Return the transform of the options; raise ``ValueError`` for an invalid one."""
     return ScanTransform(
         1.0 if options.scale is None else options.scale,
         options.axes,
@@ -70,18 +65,18 @@ def _parse_angles(text: str) -> tuple[float, float, float]:
     return roll, pitch, yaw
 
 
-class SaidOnce:
-    """Warnings that were not said yet: those that differ in their numbers alone count as one."""
+class WarningFilter:
+    """Filter of repeated warnings; warnings that differ only in numbers count as repeated."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._seen: set[str] = set()
 
     def new(self, warnings: tuple[str, ...]) -> list[str]:
-        """Those of a frame that are new."""
+        """Return the warnings that are new."""
         found = []
         for warning in warnings:
             kind = _NUMBER.sub("#", warning)
-            if kind not in self._said:
-                self._said.add(kind)
+            if kind not in self._seen:
+                self._seen.add(kind)
                 found.append(warning)
         return found

@@ -1,4 +1,4 @@
-"""A scan that a command is given, before it is read."""
+"""A scan given to a command."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from perception.types import PointCloud
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """A scan that is yet to be read: from a file, or out of a recording, where it may have failed.
+    """A scan of a file or recording.
 
-    Its position is among the files, or in its recording, from 0; the sensor is what the recording calls it.
-    What is to be fetched has an address, and a path for its name alone. The first is the file in whose
-    folder it lies that comes before all others, or its recording, and the place is counted from there.
+    Attributes:
+        path: file or recording; for an address, only its name counts.
+        name: name of the frame.
+        position: index among the files, or in the recording, from 0.
+        read: point cloud, or the error of reading it, for scans of recordings; None for files.
+        sensor: the recording's name of the sensor's frame.
+        address: address to download from, or "".
+        first: first file of the same folder, or the recording; it dates scans without times.
+        place: index relative to ``first``.
     """
 
     path: Path
@@ -30,11 +36,11 @@ class Scan:
 
     @property
     def bag(self) -> Path | None:
-        """The recording that it is out of."""
+        """The recording of the scan, or None."""
         return self.path if self.read is not None and is_bag(self.path) else None
 
     @property
     def source(self) -> str:
-        """As the record of the frame names it."""
+        """The source of the scan in records."""
         cloud = self.read
         return (isinstance(cloud, PointCloud) and cloud.source) or self.address or str(self.path)

@@ -1,4 +1,4 @@
-"""The scans that ``perceive detect`` is given: of files, recordings, captures and several sensors at once."""
+"""The scans of a command line: files, recordings, captures, and merged scans of several sensors."""
 
 from __future__ import annotations
 
@@ -28,30 +28,31 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, eq=False)
 class ScanPaths:
-    """What paths hold: files, and recordings with how frames of each are called."""
+    """Files, and recordings with the stem of their frame names."""
 
     files: list[Scan]
     recordings: list[tuple[Path, str, BagScans | PacketScans]]
 
     @property
     def total(self) -> int | None:
-        """How many scans there are; None where only reading tells."""
+        """Number of scans; None if only reading tells."""
         found = [held for _, _, held in self.recordings]
         if any(isinstance(held, PacketScans) for held in found):
             return None
         return len(self.files) + sum(len(held) for held in found if isinstance(held, BagScans))
 
     def __iter__(self) -> Iterator[Scan]:
-        """All of them; those of recordings are read on the way."""
+        """Yield all scans; those of recordings are read on the way."""
         yield from self.files
         for path, stem, found in self.recordings:
             yield from scans_of(path, stem, found.attempts())
 
 
 def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: ExitStack) -> ScanPaths:
-    """All scans of the options' paths; bags stay open until the stack is closed.
+    """Find all scans of the options' paths; bags stay open until the stack is closed.
 
-    What is missing or has no such topic is an error here, before the detector is loaded.
+    Raises:
+        DataError: a path or topic does not exist.
     """
     captures = {
         path: PacketScans(path, options.topic, transform=transform)
@@ -64,10 +65,12 @@ def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: Exi
         if is_bag(path)
     }
     recordings: dict[Path, BagScans | PacketScans] = {**bags, **captures}
-    # Other commands read paths alone.
+    # Only detect takes addresses.
     given: list[str] = getattr(options, "addresses", [])
     if options.topic is not None and not recordings:
-        raise DataError(f"--topic {options.topic} is for bags of ROS, MCAP files and captures; none is given")
+        raise DataError(
+            f"--topic {options.topic} needs a ROS bag, an MCAP file or a capture. Name one, or leave it out."
+        )
     rest = [_scan_folder(path) for path in options.paths if path not in recordings]
     paths = find_point_clouds(rest) if rest or not (recordings or given) else []
     addresses = list(dict.fromkeys(one for address in given for one in find_addresses(address)))
@@ -92,21 +95,21 @@ def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: Exi
 
 
 def _scan_folder(path: Path) -> Path:
-    """The folder of the scans of a folder of one's own data; other paths as they are."""
+    """Return the scan folder of a described data set; other paths as they are."""
     return path / read_description(path).scans.path if OwnDataSet.recognises(path) else path
 
 
 class MergedScans:
-    """The same for the sensors of a robot, merged.
+    """The merged scans of several sensors.
 
     Args:
-        options: of the command line.
-        transform: of the scans: the file of the sensors says it, so none.
-        surroundings: tells how the robot moved.
+        options: options of the command.
+        transform: transform of the options, which must be empty.
+        surroundings: provides the poses of the robot.
 
     Raises:
-        DataError: the file of the sensors, or what it names, cannot be used.
-        ValueError: options that it says itself.
+        DataError: the rig file, or a file or topic that it names, is invalid.
+        ValueError: an option repeats what the rig file describes.
     """
 
     def __init__(
@@ -115,20 +118,21 @@ class MergedScans:
         self._rig = read_rig(options.sensors)
         if options.topic is not None or options.columns is not None or transform.options:
             raise ValueError(
-                "with --sensors topics, columns, unit and axes are said in its file, for each sensor"
+                f"--sensors takes topics, columns, unit and axes from {options.sensors}. Write them there,"
+                " for each sensor, and leave the options out."
             )
         self._found = {
-            path: RigScans(self._rig, path, surroundings.way(path, self._rig.frame))
+            path: RigScans(self._rig, path, surroundings.trajectory(path, self._rig.frame))
             for path in dict.fromkeys(options.paths)
         }
 
     @property
     def total(self) -> int:
-        """How many frames there are."""
+        """Number of frames."""
         return sum(map(len, self._found.values()))
 
     def __iter__(self) -> Iterator[Scan]:
-        """All of them; they are read on the way."""
+        """Yield all merged scans, read on the way."""
         found = self._found
         for (path, merged), stem in zip(found.items(), _output_names(list(found)), strict=True):
             for position, scan in enumerate(_attempts(merged.attempts())):
@@ -143,19 +147,19 @@ class MergedScans:
 def scans_of(
     path: Path, stem: str, attempts: Iterator[BagScan | DataError], first: int = 0
 ) -> Iterator[Scan]:
-    """The scans of a recording from a number on, until it is over or too damaged to go on."""
+    """Yield the scans of a recording from a number on, until its end or damage."""
     for number, read in enumerate(_attempts(attempts), first):
         cloud, sensor = (read, "") if isinstance(read, DataError) else (read.cloud, read.frame_id)
         yield Scan(path, frame_name(stem, number), number, cloud, sensor, first=path, place=number)
 
 
 def frame_name(stem: str, number: int) -> str:
-    """Of a scan of a recording."""
+    """Return the frame name of a scan of a recording."""
     return f"{stem}-{number:06d}"
 
 
 def _attempts(scans: Iterator[_Read | DataError]) -> Iterator[_Read | DataError]:
-    """All of them; an error that ends them is the last."""
+    """Yield all scans; an error that ends the iteration is yielded last."""
     try:
         yield from scans
     except DataError as error:
@@ -163,7 +167,7 @@ def _attempts(scans: Iterator[_Read | DataError]) -> Iterator[_Read | DataError]
 
 
 def _output_names(paths: list[Path]) -> list[str]:
-    """File stems, with the folder's name in front (or a number behind) where stems repeat."""
+    """Return unique names: file stems, with folder names or numbers if stems repeat."""
     stems = [path.stem for path in paths]
     if len(set(stems)) == len(stems):
         return stems

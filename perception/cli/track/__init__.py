@@ -1,1 +1,1 @@
-"""``perceive track``: objects followed through scans."""
+"""``perceive track``: track objects through scans."""

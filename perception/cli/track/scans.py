@@ -1,4 +1,4 @@
-"""``perceive track SCANS``: scans detected and tracked; what was detected is kept, so that runs can go on."""
+"""``perceive track SCANS``: detect and track, and store detections so that runs can resume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perception.cli.console import OUTPUT, REMARKS, progress_bar
+from perception.cli.console import LOG, OUTPUT, progress_bar
 from perception.cli.detect.pages import open_player
 from perception.cli.options import renames_of
 from perception.cli.records import FolderRecords
@@ -37,14 +37,14 @@ from perception.visualise.recordings import Recordings, open_recordings
 from perception.visualise.trails import Trails
 from perception.visualise.web import Player
 
-#: What was detected, a record a frame: a run that goes on tracks it again.
+#: Detections, one record per frame, which --resume tracks again.
 BOXES = "boxes.jsonl"
-#: Fields of such a record that are the detector's or the tracker's own.
+#: Fields of these records that tracking replaces.
 _OWN = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings", "embeddings", "time_ns")
 
 
 class _Waiting(NamedTuple):
-    """A scan whose boxes are with the tracker: its tracks follow, at once or later."""
+    """A scan that waits for its tracks."""
 
     scan: Scan
     record: dict[str, Any]
@@ -56,17 +56,17 @@ class ScanRun:
     """One run of the command.
 
     Args:
-        options: of the command line.
+        options: options of the command.
         stack: closes recordings.
 
     Raises:
-        DataError: scans, poses or earlier records that cannot be used.
-        ValueError: options that contradict each other.
+        DataError: scans, poses or earlier records are invalid.
+        ValueError: options conflict.
     """
 
     def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
         if not options.rate_hz > 0:
-            raise ValueError(f"--rate-hz must be above 0, got {options.rate_hz}")
+            raise ValueError(f"--rate-hz must be a positive number, got {options.rate_hz}")
         self._options, self._stack = options, stack
         self._columns, self._transform = columns_of(options), transform_of(options)
         self._names = renames_of(options.rename)
@@ -78,8 +78,8 @@ class ScanRun:
         self._boxes = FolderRecords(options.out, name=BOXES, **choice)
         if len(self._earlier) and not len(self._boxes):
             raise DataError(
-                f"{self._earlier.path}: there is no {BOXES} beside it to go on from; --overwrite replaces it,"
-                " or name another folder with --out"
+                f"{self._earlier.path}: --resume needs {BOXES} in the same folder, which is missing. Add"
+                " --overwrite, or name another folder with --out."
             )
         self._detector: Detector | None = None
         self._dates = ScanDates(options)
@@ -89,10 +89,10 @@ class ScanRun:
         self.failed = 0
 
     def run(self, recordings: Recordings, player: Player | None) -> tuple[int, int]:
-        """How many frames and how many things there were."""
+        """Track; return the number of frames and of objects."""
         options, trails = self._options, Trails()
         ids, samples, done = set[int](), list[tuple[str, Tracks]](), 0
-        # Tracks of all frames are made anew: fast, and what a frame tells may hang on all before it.
+        # All frames are tracked again: it is fast, and tracks depend on all earlier frames.
         records = FolderRecords(options.out, overwrite=True, resume=False)
         config = TrackerConfig(frame_s=1.0 / options.rate_hz)
         with progress_bar() as bar, self._boxes.open(), records.open():
@@ -113,13 +113,13 @@ class ScanRun:
                     _show(recordings, cloud, tracks, done, waiting.record)
                 own = {name: value for name, value in waiting.record.items() if name not in _OWN}
                 if waiting.record["time_ns"] is None and "detected_ns" in own:
-                    # As far apart as the tracker takes them: on a slow machine a memory would see gaps.
+                    # Spaced like the tracker's frames, so that a slow machine causes no gaps in a memory.
                     began_ns = own["detected_ns"] if began_ns is None else began_ns
                     own["detected_ns"] = began_ns + round(done * config.frame_s * 1e9)
                 record = {"frame": scan.name, **tracks.to_dict(), "source": scan.source} | own
                 record |= self._dates.fields(scan, waiting.record["time_ns"])
                 records.write(record)
-                self._dates.tell(record)
+                self._dates.warn(record)
                 if waiting.sample is not None:
                     labels = [self._names.get(label, label) for label in tracks.labels]
                     samples.append((waiting.sample, replace(tracks, labels=labels)))
@@ -139,17 +139,18 @@ class ScanRun:
                 record, cloud = self._boxes.held(scan.name, scan.source), None
                 if record is None:
                     cloud = self._read(scan, beside)
-                    record = self._detected(scan, cloud, beside)
+                    record = self._detect(scan, cloud, beside)
                     self._boxes.write(record)
-                # What is written is what is tracked, whether it was read again or not.
+                # Track what the record says, so that resumed runs give equal tracks.
                 found = Detections.from_dict(record)
             except DataError as error:
                 self.failed += 1
-                REMARKS.print(f"skipped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+                LOG.error("skipped: %s", error)
                 continue
             except ValueError as error:
                 raise DataError(
-                    f"{self._boxes.path}: frame {scan.name!r}: {error}; take --overwrite"
+                    f"{self._boxes.path}: record of frame {scan.name!r} is damaged ({error}). Rerun with"
+                    " --overwrite."
                 ) from error
             kept = cloud if self._options.mode == "online" else None
             sample = beside.sample_token if isinstance(beside, NuScenesFrame) else None
@@ -158,19 +159,19 @@ class ScanRun:
             yield Moment(found, _pose_of(record), record["time_ns"])
 
     def _check_order(self, scan: Scan, time_ns: int | None) -> None:
-        """Raise ``DataError`` where a scan is of a time before that of the scan before it."""
+        """Raise ``DataError`` if a scan is earlier than the one before it."""
         if time_ns is None:
             return
         before, self._latest = self._latest, (scan.name, time_ns)
         if before is not None and time_ns < before[1]:
             early_s, place = (before[1] - time_ns) / 1e9, self._surroundings.line_of(scan)
             raise DataError(
-                f"{place}scan {scan.name!r} is {early_s:.3f} s earlier than {before[0]!r}, the scan before;"
-                " name the scans, or write their times, in the order of time"
+                f"{place}scan {scan.name!r} is {early_s:.3f} s earlier than {before[0]!r} before it. Sort the"
+                " scans, or their times, by time."
             )
 
     def _read(self, scan: Scan, beside: Frame | None) -> PointCloud:
-        """A scan with its time, as its data set places it unless options say what the file is."""
+        """Read a scan with its time, and the axes of its data set unless options describe the file."""
         if isinstance(scan.read, DataError):
             raise scan.read
         if scan.read is not None:
@@ -181,8 +182,8 @@ class ScanRun:
             cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
         return self._surroundings.timed(cloud, scan, beside)
 
-    def _detected(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> dict[str, Any]:
-        """A record of what is in a scan, where it was made, and what stands around."""
+    def _detect(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> dict[str, Any]:
+        """Detect, and return the record with pose and structure."""
         pose: ScanPose | None = self._surroundings.scan_pose(
             scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
         )
@@ -202,7 +203,7 @@ class ScanRun:
         }
 
     def _cloud(self, scan: Scan) -> PointCloud:
-        """A scan once more, for what is drawn of it later on; scans are asked for in their order."""
+        """Read a scan again for drawing; scans must be requested in order."""
         if scan.read is None:
             return self._read(scan, frame_beside(scan.path))
         if self._again is None:
@@ -211,7 +212,7 @@ class ScanRun:
 
 
 def run_scans(options: argparse.Namespace) -> int:
-    """Detect and track; print how many things there were."""
+    """Detect and track, and print the number of objects."""
     with ExitStack() as stack:
         run = ScanRun(options, stack)
         recordings = stack.enter_context(
@@ -221,7 +222,9 @@ def run_scans(options: argparse.Namespace) -> int:
         if not options.no_pictures:
             player = stack.enter_context(open_player(options.out, options.paths))
         done, things = run.run(recordings, player)
-    OUTPUT.print(f"{things} things in {done} of {done + run.failed} frames in {options.out}", soft_wrap=True)
+    OUTPUT.print(
+        f"{things} objects in {done} of {done + run.failed} frames written to {options.out}", soft_wrap=True
+    )
     if player is not None and done:
         OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if run.failed else 0
@@ -247,5 +250,5 @@ def _draw(path: Path, cloud: PointCloud, tracks: Tracks, trails: Trails) -> None
     from perception.visualise import draw_bev
 
     draw_bev(
-        path, cloud, tracks, trails=trails.from_above(tracks), title=f"{path.stem}: {len(tracks)} things"
+        path, cloud, tracks, trails=trails.from_above(tracks), title=f"{path.stem}: {len(tracks)} objects"
     )

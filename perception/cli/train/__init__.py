@@ -1,1 +1,1 @@
-"""``perceive train``: training of detectors."""
+"""``perceive train``: train detectors."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import OUTPUT, REMARKS, add_command, add_device_option
+from perception.cli.console import LOG, OUTPUT, REMARKS, add_command, add_device_option
 from perception.cli.options import add_range_option, range_of
 from perception.cli.train.embedding import run_embedding, trains_embedding
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
 from sparse_core.common.interruption import interruptible
 
-#: Seconds between lines about the loss where there is no terminal for a bar.
+#: Seconds between log messages about the loss, without a terminal for a progress bar.
 _LINE_EVERY_S = 10.0
 CONFIG_DIRECTORY = Path(__file__).parents[2] / "configs"
 
@@ -31,72 +32,73 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "config",
-        help="YAML file, or the name of a shipped configuration; 'embedding' trains the head for vectors of"
-        " boxes of --from WEIGHTS on drives with identities",
+        help="YAML file or name of a shipped configuration; 'embedding' trains the object embeddings of"
+        " --from WEIGHTS",
     )
     parser.add_argument(
         "--data",
         required=True,
         type=Path,
-        help="folder of a data set with a split 'train'; for 'embedding' a drive, such as a KITTI sequence",
+        help="data set with a split 'train'; for 'embedding' a drive with track identities, such as a KITTI"
+        " sequence",
     )
     parser.add_argument(
-        "--extra", action="append", default=[], type=Path, help="further folder to mix in (repeatable)"
+        "--extra", action="append", default=[], type=Path, help="further data set to mix in (repeatable)"
     )
-    parser.add_argument("--out", required=True, type=Path, help="folder of the run")
+    parser.add_argument("--out", required=True, type=Path, help="folder for checkpoints, weights and curves")
     parser.add_argument(
-        "--workers", type=int, help="processes that prepare frames (default: the configuration's)"
+        "--workers", type=int, help="processes that prepare frames (default: from the configuration)"
     )
-    parser.add_argument("--steps", type=int, help="optimiser steps (default: the configuration's)")
+    parser.add_argument("--steps", type=int, help="optimiser steps (default: from the configuration)")
     parser.add_argument(
-        "--learning-rate", type=float, help="peak learning rate (default: the configuration's)"
+        "--learning-rate", type=float, help="peak learning rate (default: from the configuration)"
     )
     parser.add_argument(
         "--from",
         dest="start",
         metavar="WEIGHTS",
-        help="fine-tune shipped weights or a file of this configuration; where its classes are others, what"
-        " stands for them starts anew",
+        help="fine-tune shipped weights or a .safetensors file; layers of other classes start from scratch",
     )
     parser.add_argument(
         "--classes",
-        help="comma-separated class names of the labels to learn (default: the configuration's)",
+        help="class names to learn, separated by commas (default: from the configuration)",
     )
     parser.add_argument(
-        "--masks", choices=("2:4",), help="with --from: prune to 2:4 first, and keep the zeros while training"
+        "--masks",
+        choices=("2:4",),
+        help="with --from: prune to 2:4 sparsity first, and keep it while training",
     )
     parser.add_argument(
         "--coding",
-        help="with --from: train the weights as they will be stored, and write them so: int8, int4/64,"
-        " codebook64 …",
+        help="with --from: train and store weights in this code: int8, int4/64, codebook64 …",
     )
     add_range_option(parser)
     parser.add_argument(
         "--skip-damaged",
         action="store_true",
-        help="leave frames out that cannot be read, and name them (default: stop at the first)",
+        help="skip unreadable frames and list them (default: stop at the first)",
     )
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="train although perceive doctor finds errors in the data (default: refuse)",
+        help="train even if perceive doctor finds errors in the data",
     )
-    parser.add_argument("--max-seconds", type=float, help="stop after this long, with weights to use")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument("--max-seconds", type=float, help="stop after this many seconds and save the weights")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_device_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, then say where the weights are and how good they are; a signal stops it with a message."""
-    with interruptible(lambda: _what_is_saved(options.out)):
+    """Train, then print the weights and their scores; a signal stops with a message."""
+    with interruptible(lambda: _interruption_message(options.out)):
         return _run(options)
 
 
-def _what_is_saved(directory: Path) -> str:
-    """What a signal outside of the steps leaves."""
+def _interruption_message(directory: Path) -> str:
+    """Return the message for a signal outside of the training steps."""
     if (directory / "checkpoint.pt").is_file():
-        return f"interrupted; {directory / 'checkpoint.pt'} is kept: run the same command again to resume"
-    return "interrupted before the first step: there is nothing to resume; run the same command to start"
+        return f"interrupted; {directory / 'checkpoint.pt'} is saved. Rerun the same command to resume."
+    return "interrupted before the first step. Rerun the same command to start."
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -119,9 +121,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.start is not None:
         fine_tune = FineTune(options.start, options.masks, options.coding)
     elif options.masks or options.coding:
-        raise ValueError("--masks and --coding need --from WEIGHTS: there is nothing to prune or store yet")
+        raise ValueError("--masks and --coding need trained weights. Add --from WEIGHTS.")
     if first and not REMARKS.is_terminal:
-        REMARKS.print(f"training {config.steps} steps on {options.device}", highlight=False)
+        LOG.info("training %d steps on %s", config.steps, options.device)
+    show_bar = REMARKS.is_terminal and LOG.isEnabledFor(logging.INFO)
     outcome = train(
         config,
         options.data,
@@ -129,9 +132,9 @@ def _run(options: argparse.Namespace) -> int:
         extra=options.extra,
         device=options.device,
         max_seconds=options.max_seconds,
-        show_progress=REMARKS.is_terminal,
-        on_log=None if REMARKS.is_terminal else _LossLines(),
-        on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
+        show_progress=show_bar,
+        on_log=None if show_bar else _LossLog(),
+        on_remark=LOG.info,
         fine_tune=fine_tune,
         skip_damaged=options.skip_damaged,
         check=not options.no_check,
@@ -142,7 +145,7 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(asdict(outcome), default=str))
         return 0
     if not outcome.finished:
-        OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to resume")
+        OUTPUT.print(f"stopped at step {outcome.step}; rerun the same command to resume")
     so_far = "" if outcome.finished else " (so far)"
     OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}{so_far}", soft_wrap=True)
     if (outcome.directory / "curves.png").is_file():
@@ -153,7 +156,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _scores(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Average precision by class, a line each, in the words of the protocol."""
+    """Yield average precision, one line per class."""
     if "protocol" not in metrics:
         for name, by_metric in metrics.items():
             yield f"{name} 3D AP40 easy / moderate / hard: {_numbers(by_metric['3d']['AP40'].values())}"
@@ -168,8 +171,8 @@ def _numbers(values: Iterable[float | None]) -> str:
     return " / ".join("-" if value is None else f"{value:.2f}" for value in values)
 
 
-class _LossLines:
-    """Tells the loss in lines: the first that is logged, every ten seconds, and the last."""
+class _LossLog:
+    """Log messages of the loss: the first, one every ten seconds, and the last."""
 
     def __init__(self) -> None:
         self._last_s: float | None = None
@@ -178,15 +181,11 @@ class _LossLines:
         now_s = time.monotonic()
         if step == steps or self._last_s is None or now_s - self._last_s >= _LINE_EVERY_S:
             self._last_s = now_s
-            REMARKS.print(f"step {step} of {steps}: loss {loss:.3f}", highlight=False)
+            LOG.info("step %d of %d: loss %.3f", step, steps, loss)
 
 
 def resolve_config(name_or_path: str) -> Path:
-    """A file, or a shipped configuration by name.
-
-    Raises:
-        ConfigError: neither.
-    """
+    """Find a configuration by path or shipped name; raise ``ConfigError`` without one."""
     path = Path(name_or_path)
     if path.is_file():
         return path
@@ -194,4 +193,4 @@ def resolve_config(name_or_path: str) -> Path:
     if shipped.is_file():
         return shipped
     names = ", ".join(sorted(entry.stem for entry in CONFIG_DIRECTORY.glob("*.yaml")))
-    raise ConfigError(f"no configuration {name_or_path!r}: not a file, and shipped names are: {names}")
+    raise ConfigError(f"no configuration {name_or_path!r}. Name a YAML file or one of: {names}")

@@ -1,4 +1,4 @@
-"""``perceive train embedding``: train the head for vectors of boxes of a finished detector."""
+"""``perceive train embedding``: train the embedding head of a trained detector."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import yaml
 
-from perception.cli.console import OUTPUT, REMARKS, progress_bar
+from perception.cli.console import LOG, OUTPUT, progress_bar
 from perception.config import load_config
 
 __all__ = ["run_embedding", "trains_embedding"]
 
 
 def trains_embedding(path: Path) -> bool:
-    """Whether a configuration is of a head and not of a detector; what is no YAML is told later."""
+    """Return True for the configuration of an embedding head; invalid YAML is reported later."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError, OverflowError, TypeError, KeyError):
@@ -25,25 +25,25 @@ def trains_embedding(path: Path) -> bool:
 
 
 def run_embedding(options: argparse.Namespace, path: Path) -> int:
-    """Train, then say where the head is and how well it knows objects again.
+    """Train, then print the weights and the recall of objects.
 
     Raises:
-        ValueError: no weights to start from, or an option of detectors alone.
+        ValueError: ``--from`` is missing, or an option works for detectors only.
     """
     from perception.train.identity import IdentityConfig
     from perception.train.identity_run import train_identity
 
     config = load_config(IdentityConfig, path)
     if options.start is None:
-        raise ValueError("a head is trained on a finished detector: name its weights (--from WEIGHTS)")
+        raise ValueError("'embedding' needs a trained detector. Add --from WEIGHTS.")
     for name in ("masks", "coding", "workers"):
         if getattr(options, name) is not None:
-            raise ValueError(f"--{name} is of detectors; a head for vectors of boxes has none")
+            raise ValueError(f"--{name} works for detectors only, not for 'embedding'. Leave it out.")
     wanted = {name: getattr(options, name) for name in ("steps", "learning_rate")}
     config = replace(config, **{name: value for name, value in wanted.items() if value is not None})
     with progress_bar() as bar:
-        looking = bar.add_task("looking at drives and towns", total=None)
-        learning = bar.add_task("learning", total=config.steps)
+        looking = bar.add_task("reading drives and simulated towns", total=None)
+        learning = bar.add_task("training", total=config.steps)
         outcome = train_identity(
             config,
             options.start,
@@ -52,20 +52,22 @@ def run_embedding(options: argparse.Namespace, path: Path) -> int:
             device=options.device,
             max_seconds=options.max_seconds,
             on_source=lambda done, total: bar.update(looking, completed=done, total=total),
-            on_remark=lambda remark: REMARKS.print(remark, highlight=False, soft_wrap=True),
+            on_remark=LOG.info,
             on_step=lambda step, steps, loss: bar.update(learning, completed=step, total=steps),
         )
     if options.json:
         print(json.dumps(asdict(outcome), default=str))
         return 0
     if not outcome.finished:
-        OUTPUT.print(f"stopped at step {outcome.step}; run the same command again to resume")
+        OUTPUT.print(f"stopped at step {outcome.step}; rerun the same command to resume")
     if outcome.step:
-        OUTPUT.print(f"weights: {outcome.directory / 'weights.safetensors'}, with its head", soft_wrap=True)
-    for name, found in (("vectors", outcome.vectors), ("sizes alone", outcome.sizes)):
+        OUTPUT.print(
+            f"weights: {outcome.directory / 'weights.safetensors'}, with the embedding head", soft_wrap=True
+        )
+    for name, found in (("embeddings", outcome.vectors), ("box sizes", outcome.sizes)):
         if found is not None:
             OUTPUT.print(
-                f"towns kept apart, by {name}: mean AP {found.mean_ap:.3f}, recall@1 {found.recall_at_1:.3f}"
-                f" (chance {found.chance:.3f}, {found.questions} sights)"
+                f"held-out towns, by {name}: mean AP {found.mean_ap:.3f}, recall@1 {found.recall_at_1:.3f}"
+                f" (chance {found.chance:.3f}, {found.questions} observations)"
             )
     return 0

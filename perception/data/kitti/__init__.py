@@ -1,4 +1,4 @@
-"""KITTI data, frames and sequences. Nothing outside knows the names of its files."""
+"""KITTI data: object folders and sequences."""
 
 from perception.data.kitti.data_set import KittiDataSet, KittiFrame
 from perception.data.kitti.files import read_calibration, read_objects, write_calibration, write_objects

@@ -31,7 +31,7 @@ class KittiFrame(Frame):
 
     @classmethod
     def of(cls, files: KittiFolder, frame_id: str, scan: Path | None) -> KittiFrame:
-        """The frame with what is there of it."""
+        """Create a frame with the files that exist."""
         return cls(
             frame_id=frame_id,
             source=scan,
@@ -43,18 +43,18 @@ class KittiFrame(Frame):
 
     @cached_property
     def calibration(self) -> CameraCalibration:
-        """LiDAR and left colour camera."""
+        """Calibration of LiDAR and left colour camera."""
         return read_calibration(self.files.path("calib", self.frame_id))
 
     @cached_property
     def objects(self) -> list[CameraObject]:
-        """The labels: none where no frame has any, an error where the file of this one is missing."""
+        """Labels; empty in data sets without labels, an error if only this file is missing."""
         path = self.files.path("label_2", self.frame_id)
         return read_objects(path) if path.parent.is_dir() else []
 
     @cached_property
     def truth(self) -> Boxes3D:
-        """The labels in the LiDAR frame, without DontCare."""
+        """Labels in the LiDAR frame, without DontCare."""
         return boxes_from_objects(self.objects, self.calibration) if self.objects else super().truth
 
 
@@ -69,57 +69,56 @@ class KittiDataSet(DataSet):
 
     @cached_property
     def files(self) -> KittiFolder:
-        """Where they lie."""
+        """Files of the folder."""
         return KittiFolder(self.folder, self.scans)
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """One of KITTI's folders is there."""
+        """Return True if one of KITTI's folders exists."""
         return any((folder / part).is_dir() for part in PARTS)
 
     def frames_having(self, part: Part) -> Iterable[str]:
-        """By the names of the files."""
+        """Return the frames that have a part, by file names."""
         files = self.files
         if part == "labels":
             if not files.labels_folder.is_dir():
-                raise DataError(f"{files.labels_folder}: no such folder; name the folder with the labels")
+                raise DataError(f"{files.labels_folder}: no such folder. Name a data set with labels.")
             return files.labels
         if not files.scans_folder.is_dir():
             raise DataError(
-                f"{files.folder}: no {WHOLE_SCANS} folder; put the scans into {WHOLE_SCANS}/, one a frame,"
-                " or name the folder that holds training/"
+                f"{files.folder}: no {WHOLE_SCANS} folder. Put one scan per frame into {WHOLE_SCANS}/, or"
+                " name the folder that contains training/."
             )
         return files.scans if part == "scan" else files.scans | files.labels
 
     def frame(self, frame_id: str) -> KittiFrame:
-        """A frame that has a scan or labels."""
+        """Return a frame that has a scan or labels."""
         if frame_id not in self.files.scans and frame_id not in self.files.labels:
-            raise DataError(f"{self.files.folder}: no scan for frame {frame_id!r}; check the frame id")
+            raise DataError(f"{self.files.folder}: no scan for frame {frame_id!r}. Check the frame id.")
         return KittiFrame.of(self.files, frame_id, self.files.scans.get(frame_id))
 
     @property
     def splits(self) -> Sequence[str]:
-        """The names of the lists of ``ImageSets``."""
+        """Names of the lists in ``ImageSets``."""
         return sorted(self.files.lists)
 
     def split_ids(self, split: str) -> list[str]:
-        """A list of ``ImageSets``."""
+        """Return the frames of a list in ``ImageSets``."""
         if split not in self.splits:
             names = ", ".join(map(repr, self.splits))
-            there = f"there are {names}" if names else "there is no other list"
             raise DataError(
-                f"{self.files.list_path(split)}: no list of the frames of split {split!r}; {there};"
-                " write one frame id a line, or take all frames (--split all; in Python split=None)"
+                f"{self.files.list_path(split)}: no list for split {split!r}; lists: {names or 'none'}."
+                " Write one frame id per line, or use all frames (--split all; in Python split=None)."
             )
-        return read_text(self.files.lists[split], "one frame id a line").split()
+        return read_text(self.files.lists[split], "one frame id per line").split()
 
     def check_files(self) -> list[Finding]:
-        """Listed frames without scan, labels without scan, scans without label or calibration."""
+        """Find frames and labels without scan, and scans without label or calibration."""
         return check_files(self.files)
 
     @classmethod
     def frame_beside(cls, scan: Path) -> KittiFrame | None:
-        """The frame of the folder that holds the folder of the scan; it must have a calibration."""
+        """Return the frame of a scan whose data set has a calibration for it, or None."""
         files = KittiFolder(scan.resolve().parent.parent)
         frame = KittiFrame.of(files, scan.stem, scan)
         return frame if files.folder == files.root and frame.calibrated else None

@@ -1,4 +1,4 @@
-"""KITTI's text files (object development kit, readme): labels and results, an object a line; calibrations."""
+"""KITTI's text files (object development kit, readme): labels, results and calibrations."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _KEYS = {
     "camera_from_lidar_raw": (("Tr_velo_to_cam", "Tr_velo_cam"), 4),
 }
 _CALIBRATION_HINT = (
-    "a calibration file a frame; for data without a camera write one with"
+    "the calibration; without a camera, write one with"
     " perception.data.kitti.write_calibration(path, CameraCalibration.default())"
 )
 
 
 def read_objects(path: str | Path) -> list[CameraObject]:
-    """Read a label file (15 fields a line) or result file (16 fields); an empty file holds no objects.
+    """Read a label file (15 fields per line) or result file (16 fields); an empty file has no objects.
 
     Raises:
         DataError: the file is missing, a line has another number of fields, or a field is no finite number.
     """
     path = Path(path)
-    lines = read_text(path, "one text file of labels a frame").splitlines()
+    lines = read_text(path, "the labels of a frame").splitlines()
     return [
         parse_object(f"{path}: line {number}", line.split())
         for number, line in enumerate(lines, 1)
@@ -43,37 +43,33 @@ def read_objects(path: str | Path) -> list[CameraObject]:
 
 
 def write_objects(path: str | Path, objects: Iterable[CameraObject]) -> None:
-    """Write objects, one a line: labels, or KITTI results where they carry a score.
+    """Write objects as labels, or as results if they have scores.
 
-    Numbers get four decimals (KITTI's own files have two), scores nine digits.
+    Numbers get four decimals (KITTI's files have two), scores nine digits.
 
     Raises:
-        ValueError: a type is empty or holds white space.
-        DataError: the file cannot be written.
+        ValueError: a type is empty or contains white space.
+        DataError: writing failed.
     """
     lines = [_format_object(item) + "\n" for item in objects]
     write_text(Path(path), "".join(lines))
 
 
 def parse_object(place: str, words: list[str]) -> CameraObject:
-    """The object of a label's fields (15) or of a result's (16).
-
-    Args:
-        place: file and line, for messages.
-        words: the fields.
+    """Parse the fields of a label (15) or result (16); ``place`` is file and line for messages.
 
     Raises:
-        DataError: another number of fields, or one that is no finite number.
+        DataError: the number of fields differs, or one is not a finite number.
     """
     if len(words) not in (15, 16):
         raise DataError(
             f"{place}: {len(words)} fields; expected 15 (type truncated occluded alpha left top right bottom"
-            " height width length x y z rotation_y) or 16 with a score"
+            " height width length x y z rotation_y) or 16 with a score. Correct the line."
         )
     values = [parse_number(place, name, word) for name, word in zip(_FIELDS[1:], words[1:], strict=False)]
     truncated, occluded, alpha, left, top, right, bottom, height, width, length, *rest = values
     if not occluded.is_integer():
-        raise DataError(f"{place}: field occluded is {words[2][:40]!r}; expected a whole number: -1 to 3")
+        raise DataError(f"{place}: field occluded is {words[2][:40]!r}. Write a whole number from -1 to 3.")
     x, y, z, rotation_y, *score = rest
     return CameraObject(
         words[0], truncated, int(occluded), alpha, (left, top, right, bottom),
@@ -93,11 +89,11 @@ def _format_object(item: CameraObject) -> str:
 
 
 def read_calibration(path: str | Path) -> CameraCalibration:
-    """Read P2, R0_rect and Tr_velo_to_cam of a calibration file; other entries are skipped.
+    """Read P2, R0_rect and Tr_velo_to_cam of a calibration file.
 
     Raises:
-        DataError: the file is missing, lacks one of the keys, holds a bad number, or the transform from the
-            LiDAR to the camera is no rigid motion.
+        DataError: the file or a key is missing, a number is invalid, or the transform from LiDAR to camera is
+            not rigid.
     """
     path = Path(path)
     entries: dict[str, tuple[int, list[str]]] = {}
@@ -111,19 +107,17 @@ def read_calibration(path: str | Path) -> CameraCalibration:
     rotation = calibration.camera_from_lidar[:3, :3]
     if not np.allclose(rotation @ rotation.T, np.eye(3), atol=0.01) or np.linalg.det(rotation) < 0:
         raise DataError(
-            f"{path}: R0_rect times Tr_velo_to_cam is not a rotation and a shift;"
-            " check the order of their numbers (row by row) and that both are given in metres"
+            f"{path}: R0_rect times Tr_velo_to_cam is not a rigid transform."
+            " Check that their numbers are row by row and in metres."
         )
     return calibration
 
 
 def write_calibration(path: str | Path, calibration: CameraCalibration) -> None:
-    """Write a calibration file with all of KITTI's entries.
+    """Write a calibration file; raise ``DataError`` if that fails.
 
-    P0 to P3 all hold P2, and Tr_imu_to_velo the identity: some programs find entries by line number.
-
-    Raises:
-        DataError: the file cannot be written.
+    It has all of KITTI's entries, because some programs read them by line number. P0 to P3 equal P2, and
+    Tr_imu_to_velo is the identity.
     """
     rows = [(f"P{camera}", calibration.image_from_camera) for camera in range(4)]
     rows += [("R0_rect", calibration.rectification), ("Tr_velo_to_cam", calibration.camera_from_lidar_raw)]
@@ -139,10 +133,10 @@ def _matrix(
     key, size = spellings[0], 3 * columns
     if found is None:
         raise DataError(
-            f"{path}: key {key} is missing; add the line '{key}:' with {size} numbers, row by row"
+            f"{path}: key {key} is missing. Add the line '{key}:' with {size} numbers, row by row."
         )
     number, words = found
     place = f"{path}: line {number}"
     if len(words) != size:
-        raise DataError(f"{place}: key {key} has {len(words)} numbers; expected {size} (3x{columns})")
+        raise DataError(f"{place}: key {key} has {len(words)} numbers. Write {size} (3x{columns}).")
     return np.array([parse_number(place, key, word) for word in words]).reshape(3, columns)

@@ -1,4 +1,4 @@
-"""Where the files of a KITTI object folder lie: the only place that knows their names."""
+"""Files of a KITTI object folder; other modules do not know their names."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Literal
 from perception.data.images import find_image
 from perception.io.point_cloud import SUPPORTED_SUFFIXES
 
-#: Folders of scans: the points that the camera sees, and whole turns.
+#: Folders of scans: points in the camera's view, and full turns.
 CAMERA_SCANS, WHOLE_SCANS = "velodyne_reduced", "velodyne"
-#: A folder with one of these is one of KITTI's.
+#: Folders that identify KITTI's layout.
 PARTS = ("training", CAMERA_SCANS, WHOLE_SCANS, "label_2", "ImageSets")
 
 
 class KittiFolder:
-    """The files of a folder by the names of its frames.
+    """The files of a folder, by frame name.
 
     Args:
-        root: the folder that holds ``training/``, or ``training`` itself (the one with ``calib``, ...).
-        scans: folder of the scans, usually ``velodyne_reduced``; where it is missing, ``velodyne`` is used.
+        root: folder that contains ``training/``, or ``training`` itself.
+        scans: folder of scans, by default ``velodyne_reduced``; if it is missing, ``velodyne``.
     """
 
     def __init__(self, root: Path, scans: str | None = None) -> None:
@@ -33,29 +33,29 @@ class KittiFolder:
 
     @cached_property
     def scans(self) -> dict[str, Path]:
-        """The scans that are there."""
+        """Existing scans."""
         return _by_id(self.scans_folder, SUPPORTED_SUFFIXES)
 
     @cached_property
     def labels(self) -> dict[str, Path]:
-        """The label files that are there."""
+        """Existing label files."""
         return _by_id(self.labels_folder)
 
     @cached_property
     def lists(self) -> dict[str, Path]:
-        """The lists of frames in ``ImageSets``: in the root, else beside it."""
+        """Lists of frames in ``ImageSets``, in the root or next to it."""
         return _by_id(self.root.parent / "ImageSets") | _by_id(self.root / "ImageSets")
 
     def path(self, part: Literal["label_2", "calib"], frame_id: str) -> Path:
-        """Where labels or calibration of a frame are expected."""
+        """Return the path of a frame's labels or calibration."""
         return self.folder / part / f"{frame_id}.txt"
 
     def image(self, frame_id: str) -> Path | None:
-        """The left colour image of a frame: KITTI's are PNG, those of View-of-Delft JPEG."""
+        """Return the left colour image of a frame: PNG in KITTI, JPEG in View-of-Delft."""
         return find_image(self.folder / "image_2", frame_id)
 
     def list_path(self, split: str) -> Path:
-        """Where the list of the frames of a split is expected."""
+        """Return the path of a split's list."""
         return self.root / "ImageSets" / f"{split}.txt"
 
 

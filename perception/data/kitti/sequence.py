@@ -1,6 +1,6 @@
 """A KITTI sequence as a data set: scans of one drive, labels with identities, poses and times.
 
-File formats: the KITTI tracking development kit's readme (labels); a row-major 3x4 matrix a line (poses).
+Labels follow the readme of KITTI's tracking development kit. Poses are 3x4 matrices, one per line.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LABELS, _CALIBRATION, _POSES, _TIMES = "labels.txt", "calib.txt", "poses.txt", 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KittiSequenceFrame(Frame):
-    """A scan and its rows of the sequence's labels, in their order and without DontCare.
+    """A scan with its labels.
 
     Attributes:
-        camera: of the sequence.
-        rows: what is labelled, DontCare too.
+        camera: calibration of the sequence.
+        rows: labels, including DontCare.
     """
 
     camera: CameraCalibration
@@ -58,10 +58,10 @@ class KittiSequenceFrame(Frame):
 
 
 class KittiSequence(DataSet):
-    """The frames of a folder with ``labels.txt``, ``calib.txt`` and a folder of scans named by their numbers.
+    """The frames of a folder with ``labels.txt``, ``calib.txt`` and numbered scans.
 
-    ``poses.txt`` (world_from_lidar) and ``timestamps.txt`` (seconds), a line a frame, and the pictures of
-    ``image_2`` need not be there.
+    ``poses.txt`` (world_from_lidar) and ``timestamps.txt`` (seconds), one line per frame, and ``image_2`` are
+    optional.
     """
 
     kind = "KITTI sequence"
@@ -80,7 +80,7 @@ class KittiSequence(DataSet):
 
     @cached_property
     def _labels(self) -> dict[int, list[tuple[int, CameraObject]]]:
-        """Identity and object of each label by the number of the frame."""
+        """Identity and object of each label, by frame number."""
         path = self.folder / _LABELS
         found: dict[int, list[tuple[int, CameraObject]]] = {}
         for number, line in enumerate(read_text(path, "the labels of the sequence").splitlines(), 1):
@@ -89,7 +89,7 @@ class KittiSequence(DataSet):
             place = f"{path}: line {number}"
             words = line.split()
             if len(words) < 2:
-                raise DataError(f"{place}: expected frame, track id and the fields of a label")
+                raise DataError(f"{place}: too few fields. Write frame, track id and the fields of a label.")
             frame, track = (
                 _whole(place, name, word) for name, word in zip(("frame", "track id"), words, strict=False)
             )
@@ -101,7 +101,9 @@ class KittiSequence(DataSet):
         path = self.folder / _POSES
         if not path.is_file():
             return None
-        return [_pose(f"{path}: line {number}", text) for number, text in read_rows(path, "a pose a line")]
+        return [
+            _pose(f"{path}: line {number}", text) for number, text in read_rows(path, "one pose per line")
+        ]
 
     @cached_property
     def _times(self) -> ScanTimes | None:
@@ -110,18 +112,18 @@ class KittiSequence(DataSet):
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """Labels and scans are there."""
+        """Return True if labels and scans exist."""
         scans = any((folder / name).is_dir() for name in (CAMERA_SCANS, WHOLE_SCANS))
         return scans and (folder / _LABELS).is_file()
 
     def frames_having(self, part: Part) -> Iterable[str]:
-        """The scans; where labels say nothing of one, nothing is there."""
+        """Return all scans; one without labels has no objects."""
         return self._scans
 
     def frame(self, frame_id: str) -> KittiSequenceFrame:
-        """A frame that has a scan."""
+        """Return the frame of a scan."""
         if frame_id not in self._scans:
-            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
+            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}. Check the frame id.")
         scan = self._scans[frame_id]
         number = _whole(str(scan), "name", frame_id)
         rows = self._labels.get(number, [])
@@ -140,7 +142,7 @@ class KittiSequence(DataSet):
 
     @classmethod
     def frame_beside(cls, scan: Path) -> KittiSequenceFrame | None:
-        """The frame of the sequence in the folder that holds the folder of the scan."""
+        """Return the frame of a scan in a sequence, or None."""
         folder = scan.resolve().parent.parent
         return cls(folder, None, "scan", None).frame(scan.stem) if cls.recognises(folder) else None
 
@@ -149,15 +151,17 @@ def _line(values: list[Value | None] | None, number: int, path: Path) -> Value |
     if values is None:
         return None
     if number >= len(values):
-        raise DataError(f"{path}: {len(values)} lines, none for frame {number}; write one a frame from 0 on")
+        raise DataError(
+            f"{path}: {len(values)} lines, none for frame {number}. Write one line per frame, from 0."
+        )
     return values[number]
 
 
 def _pose(place: str, text: str) -> npt.NDArray[np.float64] | None:
-    """World from LiDAR; None for an empty line, whose frame has no pose."""
+    """Parse (4, 4) world_from_lidar; None for an empty line."""
     words = text.split()
     if len(words) not in (0, 12):
-        raise DataError(f"{place}: {len(words)} numbers; expected 12")
+        raise DataError(f"{place}: {len(words)} numbers. Write 12, a 3x4 matrix row by row.")
     numbers = [parse_number(place, _POSES, word) for word in words]
     return np.vstack([np.reshape(numbers, (3, 4)), [0, 0, 0, 1]]) if numbers else None
 
@@ -165,5 +169,5 @@ def _pose(place: str, text: str) -> npt.NDArray[np.float64] | None:
 def _whole(place: str, name: str, word: str) -> int:
     number = parse_number(place, name, word)
     if not number.is_integer():
-        raise DataError(f"{place}: {name} is {word[:40]!r}; expected a whole number")
+        raise DataError(f"{place}: {name} is {word[:40]!r}. Write a whole number.")
     return int(number)

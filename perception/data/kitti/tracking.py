@@ -1,8 +1,9 @@
-"""KITTI's tracking files: labels and results of whole sequences, and detections beside them.
+"""KITTI's tracking files: labels and results of sequences, and detections.
 
-File formats: the KITTI tracking development kit's readme (17 fields a line, results with a score behind);
-detections as AB3DMOT keeps them (15 numbers with commas: frame, class, 2-D box, score, height, width, length,
-location, rotation_y, alpha); a line "SSSS empty 000000 frames" a sequence in ``seqmap.txt``.
+- Labels and results follow the readme of KITTI's tracking development kit: 17 fields per line, 18 with a
+  score.
+- Detections are AB3DMOT's: 15 comma-separated numbers per line.
+- ``seqmap.txt`` has a line ``SSSS empty 000000 frames`` per sequence.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _DETECTION_FIELDS = (
 
 @dataclass(frozen=True, eq=False)
 class TrackRows:
-    """Rows of a tracking file, in its order. Camera frame, KITTI's conventions, metres and radians.
+    """Rows of a tracking file, in order. Camera frame, KITTI's conventions, metres and radians.
 
     Attributes:
         frame: (N,) int64.
-        track_id: (N,) int64; -1 of regions that are not labelled, and of detections.
+        track_id: (N,) int64; -1 for unlabelled regions and detections.
         type: (N,) class names.
         truncated: (N,) float64.
         occluded: (N,) int64.
@@ -44,7 +45,7 @@ class TrackRows:
         size_m: (N, 3) float64 height, width, length.
         location: (N, 3) float64 centre of the bottom face.
         rotation_y: (N,) float64.
-        score: (N,) float64; NaN of labels.
+        score: (N,) float64; NaN for labels.
     """
 
     frame: npt.NDArray[np.int64]
@@ -63,29 +64,29 @@ class TrackRows:
         return len(self.frame)
 
     def rows(self, which: npt.NDArray[Any]) -> TrackRows:
-        """Those of a mask, or of numbers in their order."""
+        """Return the rows of a mask or of indices."""
         return TrackRows(**{name: column[which] for name, column in vars(self).items()})
 
     @classmethod
     def joined(cls, parts: list[TrackRows]) -> TrackRows:
-        """The rows of several, one behind the other."""
+        """Concatenate rows."""
         names = cls.__dataclass_fields__
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     @classmethod
     def empty(cls) -> TrackRows:
-        """No rows."""
+        """Return no rows."""
         return _rows(np.zeros((0, 18)), np.zeros(0, np.str_))
 
 
 def read_tracks(path: str | Path) -> TrackRows:
-    """Read labels (17 fields a line) or results (18 with a score); an empty file holds none.
+    """Read labels (17 fields per line) or results (18); an empty file has no rows.
 
     Raises:
         DataError: the file is missing, a line has another number of fields, or a field is no finite number.
     """
     path = Path(path)
-    lines = [line.split() for line in read_text(path, "tracks of a sequence, a row each").splitlines()]
+    lines = [line.split() for line in read_text(path, "the tracks of a sequence").splitlines()]
     words = [line for line in lines if line]
     if any(len(line) not in (17, 18) for line in words):
         number, line = next(
@@ -93,7 +94,7 @@ def read_tracks(path: str | Path) -> TrackRows:
         )
         raise DataError(
             f"{path}: line {number}: {len(line)} fields; expected 17 (frame, track id, and the 15 of a KITTI"
-            " label) or 18 with a score"
+            " label) or 18 with a score. Correct the line."
         )
     types = np.array([line[2] for line in words], np.str_)
     cells = [[*line[:2], "0", *line[3:], *(["nan"] if len(line) == 17 else [])] for line in words]
@@ -102,11 +103,7 @@ def read_tracks(path: str | Path) -> TrackRows:
 
 
 def write_tracks(path: str | Path, rows: TrackRows) -> None:
-    """Write rows as results: 18 fields a line, frame by frame and in each by track id.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
+    """Write rows as results, sorted by frame and track id; raise ``DataError`` if that fails."""
     order = np.lexsort((rows.track_id, rows.frame))
     numbers = np.concatenate(
         [rows.alpha[:, None], rows.box_2d, rows.size_m, rows.location, rows.rotation_y[:, None]], axis=1
@@ -125,17 +122,17 @@ def write_tracks(path: str | Path, rows: TrackRows) -> None:
 
 
 def read_detections(path: str | Path, label: str) -> TrackRows:
-    """Read the detections of one class in a sequence, as AB3DMOT keeps them.
+    """Read AB3DMOT's detections of one class in a sequence.
 
     Args:
-        path: of the file; commas or white space between the numbers.
-        label: the class, which files name by numbers of their own.
+        path: file with commas or white space between numbers.
+        label: the class; class numbers in files are ignored.
 
     Raises:
         DataError: the file is missing, a line has another number of fields, or a field is no finite number.
     """
     path = Path(path)
-    text = read_text(path, "detections of a sequence, a row each")
+    text = read_text(path, "the detections of a sequence")
     lines = [line.replace(",", " ").split() for line in text.splitlines()]
     for number, line in enumerate(lines, 1):
         if line and len(line) != len(_DETECTION_FIELDS):
@@ -151,25 +148,26 @@ def read_detections(path: str | Path, label: str) -> TrackRows:
 
 
 def read_sequence_lengths(path: str | Path) -> dict[str, int]:
-    """The frames of each sequence in a ``seqmap.txt``, in its order.
+    """Read the number of frames of each sequence in ``seqmap.txt``, in order.
 
     Raises:
-        DataError: the file is missing or empty, or a line says something else.
+        DataError: the file is missing or empty, or a line has another form.
     """
     path = Path(path)
     found: dict[str, int] = {}
-    for number, line in enumerate(read_text(path, "a line 'SSSS empty 000000 frames' each").splitlines(), 1):
+    for number, line in enumerate(read_text(path, "lines 'SSSS empty 000000 frames'").splitlines(), 1):
         words = line.split()
         if not words:
             continue
         count = parse_count(words[3]) if len(words) == 4 else None
         if count is None or words[0] in found:
             raise DataError(
-                f"{path}: line {number}: expected 'SSSS empty 000000 frames', each once; got {line[:60]!r}"
+                f"{path}: line {number} must be 'SSSS empty 000000 frames', one per sequence, got"
+                f" {line[:60]!r}"
             )
         found[words[0]] = count
     if not found:
-        raise DataError(f"{path}: names no sequence; write a line 'SSSS empty 000000 frames' for each")
+        raise DataError(f"{path}: no sequences. Write a line 'SSSS empty 000000 frames' for each.")
     return found
 
 
@@ -192,7 +190,7 @@ def _rows(table: Float64Array, types: npt.NDArray[np.str_]) -> TrackRows:
 def _numbers(
     path: Path, cells: list[list[str]], lines: list[list[str]], names: tuple[str, ...], skipped: str = ""
 ) -> Float64Array:
-    """(N, fields) of words; the first one that is no finite number is told with its place."""
+    """Parse words to (N, fields); raise ``DataError`` with the place of the first invalid number."""
     if not cells:
         return np.zeros((0, len(names)))
     try:
@@ -207,5 +205,5 @@ def _numbers(
             if name != skipped:
                 parse_number(f"{path}: line {number}", name, word)
         if line and not 0 <= float(line[0]) < 2**53:
-            raise DataError(f"{path}: line {number}: frame is {line[0]}; expected a count from 0")
+            raise DataError(f"{path}: line {number}: frame is {line[0]}. Write a whole number from 0.")
     return table

@@ -1,4 +1,4 @@
-"""Writes frames in KITTI's object layout."""
+"""Writer of KITTI's object layout."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from perception.types import PointCloud
 
 
 class KittiWriter:
-    """A KITTI object folder that is being written; every file of a frame appears whole or not at all.
+    """Writer of a KITTI object folder; files are written atomically.
 
     Args:
-        root: ``training/`` and ``ImageSets/`` are made in it.
-        scans: name of the folder of the scans.
+        root: folder for ``training/`` and ``ImageSets/``.
+        scans: name of the folder of scans.
     """
 
     def __init__(self, root: Path, scans: str) -> None:
@@ -32,22 +32,18 @@ class KittiWriter:
         return scan, self._files.path("label_2", frame_id), self._files.path("calib", frame_id)
 
     def holds(self, frame_id: str) -> bool:
-        """Whether all files of a frame are there."""
+        """Return True if all files of a frame exist."""
         return all(path.exists() for path in self._paths(frame_id))
 
     def write(
         self, frame_id: str, cloud: PointCloud, objects: Sequence[CameraObject], camera: CameraCalibration
     ) -> None:
-        """Write scan, labels and calibration of a frame.
-
-        Raises:
-            DataError: a file cannot be written.
-        """
+        """Write scan, labels and calibration of a frame; raise ``DataError`` if that fails."""
         scan_path, labels_path, calibration_path = self._paths(frame_id)
         write_calibration(calibration_path, camera)
         write_objects(labels_path, objects)
         save_point_cloud(scan_path, cloud)
 
     def write_split(self, split: str, frame_ids: Sequence[str]) -> None:
-        """Write the list of the frames of a split."""
+        """Write the list of a split."""
         write_text(self._files.list_path(split), "".join(f"{frame_id}\n" for frame_id in frame_ids))

@@ -1,4 +1,4 @@
-"""nuScenes as a data set, read from its own tables."""
+"""nuScenes as a data set, read from its tables."""
 
 from perception.data.nuscenes.data_set import NuScenesDataSet, NuScenesFrame
 

@@ -1,7 +1,7 @@
-"""The ten classes of nuScenes' detection task, and the categories of its labels that belong to them.
+"""The ten classes of nuScenes' detection task, and the label categories of each.
 
-Source: the nuScenes detection task (Caesar et al., CVPR 2020, https://www.nuscenes.org/object-detection);
-categories that are not listed are not judged.
+Source: the nuScenes detection task (Caesar et al., CVPR 2020, https://www.nuscenes.org/object-detection).
+Other categories are not evaluated.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ CLASS_OF_CATEGORY = {
     "movable_object.barrier": "barrier",
 }
 
-#: Category of the places where bicycles and motorcycles are not judged.
+#: Category of places where bicycles and motorcycles are not evaluated.
 BICYCLE_RACK = "static_object.bicycle_rack"

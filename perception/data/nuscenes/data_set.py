@@ -1,7 +1,7 @@
 """nuScenes as a data set: key frames of the LiDAR, labels of the ten detection classes, poses, sweeps.
 
-The frame of a scan is level: origin at the sensor, axes of the vehicle (x forward, y left, z up). The axes of
-the sensor, in which its files are written, are x right and y forward, and some degrees off level.
+Frames have their origin at the sensor and the axes of the vehicle (x forward, y left, z up). Files use the
+sensor's axes: x right, y forward, tilted by a few degrees.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class NuScenesFrame(Frame):
     """A key frame.
 
     Attributes:
-        sample_token: of the sample in the tables, which result files name.
-        sensor_height_m: of the LiDAR above the ground.
-        parts: files of the scan and of the sweeps before it, the transform of each (4, 4) float64 from its
-            sensor's axes to the frame's, metres, and how many seconds it is older than the scan.
-        known: the labels, LiDAR frame.
-        known_velocities: (M, 2) float32, m/s, axes of the frame; NaN where unknown.
-        attributes: M names such as ``vehicle.parked``, empty where there is none.
-        point_counts: (M,) int64: LiDAR and radar points inside each box, as the tables say.
-        camera: the front camera.
+        sample_token: token of the sample, as in result files.
+        sensor_height_m: height of the LiDAR above the ground.
+        parts: the scan and earlier sweeps: file, (4, 4) float64 frame_from_sensor in metres, and age in
+            seconds.
+        known: labels in the LiDAR frame.
+        known_velocities: (M, 2) float32, m/s, axes of the frame; NaN if unknown.
+        attributes: M names such as ``vehicle.parked``, or "".
+        point_counts: (M,) int64 LiDAR and radar points inside each box, from the tables.
+        camera: calibration of the front camera.
     """
 
     sample_token: str
@@ -60,7 +60,7 @@ class NuScenesFrame(Frame):
 
     @cached_property
     def cloud(self) -> PointCloud:
-        """The scan, behind it the points of earlier sweeps where they were asked for."""
+        """The scan, followed by the points of earlier sweeps."""
         return PointCloud(
             np.concatenate(self._clouds),
             timestamp_ns=self.time_ns,
@@ -69,13 +69,13 @@ class NuScenesFrame(Frame):
         )
 
     def stored(self, columns: Columns | None, transform: ScanTransform) -> tuple[RawCloud, float | None]:
-        """The scan as the tables place it; what somebody else says of it does not count."""
+        """Return the scan by its calibration; the arguments are ignored."""
         points = self.points
         return RawCloud(points[:, :3], points[:, 3]), self.sensor_height_m
 
     @cached_property
     def ages_s(self) -> FloatArray:
-        """(N,) float32: how many seconds each point of ``cloud`` is older than the scan."""
+        """(N,) float32 age of each point of ``cloud`` relative to the scan, in seconds."""
         ages = np.array([age for _, _, age in self.parts], np.float32)
         return np.repeat(ages, [len(points) for points in self._clouds])
 
@@ -87,7 +87,7 @@ class NuScenesFrame(Frame):
 
     @cached_property
     def truth(self) -> Boxes3D:
-        """The labels of the ten classes."""
+        """Labels of the ten classes."""
         return self.known
 
     @cached_property
@@ -97,15 +97,15 @@ class NuScenesFrame(Frame):
 
     @cached_property
     def calibration(self) -> CameraCalibration:
-        """The front camera, at the moment of its picture."""
+        """Front camera at the time of its picture."""
         return super().calibration if self.camera is None else self.camera
 
 
 class NuScenesDataSet(DataSet):
     """The key frames of a folder with the tables of one version (``v1.0-mini`` …) and ``samples/LIDAR_TOP``.
 
-    Frames are named by their scans, so they stand in the order of logs and time. A split is one of the
-    official ones, one of ``splits.json`` beside the tables, or the name of a scene.
+    Frames are named by their scans, which sorts them by log and time. A split is an official one, one of
+    ``splits.json`` next to the tables, or the name of a scene.
     """
 
     kind = "nuScenes"
@@ -116,7 +116,7 @@ class NuScenesDataSet(DataSet):
 
     @cached_property
     def tables(self) -> Tables:
-        """The tables."""
+        """Tables of the data set."""
         return tables_of(_version(self.folder).resolve())
 
     @cached_property
@@ -125,7 +125,7 @@ class NuScenesDataSet(DataSet):
 
     @cached_property
     def _frames(self) -> dict[str, str]:
-        """Name of a frame to the token of its sample, for scans that are there."""
+        """Sample token by frame name."""
         found = {}
         for sample, channels in self.tables.key_sights.items():
             if LIDAR in channels:
@@ -135,26 +135,26 @@ class NuScenesDataSet(DataSet):
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """The tables are there."""
+        """Return True if the tables exist."""
         return bool(_versions(folder))
 
     def frames_having(self, part: Part) -> Iterable[str]:
-        """Those whose scan is there, and all where labels alone are wanted."""
+        """Return the frames with a scan, or all if only labels are needed."""
         if part == "labels" and not self.tables.labelled:
-            raise DataError(f"{self.tables.folder}: this version has no labels; take another one")
+            raise DataError(f"{self.tables.folder}: this version has no labels. Use another version.")
         if part != "scan":
             return self._frames
         there = {_name(path.name) for path in (self._root / "samples" / LIDAR).glob(f"*{_SUFFIX}")}
         return [name for name in self._frames if name in there]
 
     def sample_token(self, frame_id: str) -> str:
-        """Of the sample of a frame, in the tables and in result files."""
+        """Return the token of a frame's sample, as in tables and result files."""
         if frame_id not in self._frames:
-            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
+            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}. Check the frame id.")
         return self._frames[frame_id]
 
     def frame(self, frame_id: str) -> NuScenesFrame:
-        """A key frame."""
+        """Return a key frame."""
         sample = self.sample_token(frame_id)
         sights = {name: self.tables.sight(token) for name, token in self.tables.key_sights[sample].items()}
         scan = sights[LIDAR]
@@ -187,7 +187,7 @@ class NuScenesDataSet(DataSet):
         )
 
     def _parts(self, scan: SensorReading, frame_from_global: Matrix) -> Iterable[tuple[Path, Matrix, float]]:
-        """The scan and as many sweeps before it as were asked for, as far as they are linked and there."""
+        """Yield the scan and earlier sweeps, as far as they are linked and exist."""
         sight: SensorReading | None = scan
         for number in range(self.sweeps + 1):
             if sight is None or not (number == 0 or (self._root / sight.file).is_file()):
@@ -198,12 +198,12 @@ class NuScenesDataSet(DataSet):
 
     @property
     def splits(self) -> Sequence[str]:
-        """Names of the lists of scenes."""
+        """Names of the splits and scenes."""
         return sorted(self._lists) + sorted(set(self.tables.scene_names.values()) - set(self._lists))
 
     @cached_property
     def _lists(self) -> dict[str, frozenset[str]]:
-        """Scenes by split, of those that are here."""
+        """Existing scenes by split."""
         here = frozenset(self.tables.scene_names.values())
         lists = {"train": here - VALIDATION, "val": here & VALIDATION, **MINI}
         path = self.tables.folder / "splits.json"
@@ -212,16 +212,18 @@ class NuScenesDataSet(DataSet):
                 own = json.loads(path.read_bytes())
                 lists |= {str(name): frozenset(map(str, scenes)) for name, scenes in own.items()}
             except (ValueError, AttributeError, TypeError) as error:
-                raise DataError(f"{path}: expected lists of scenes by split ({error})") from error
+                raise DataError(
+                    f"{path}: not lists of scenes by split ({error}). Correct the file."
+                ) from error
         return {name: scenes & here for name, scenes in lists.items() if scenes & here}
 
     def split_ids(self, split: str) -> list[str]:
-        """The frames of a list of scenes, or of a scene."""
+        """Return the frames of a split or a scene."""
         names = self.tables.scene_names
         scenes = self._lists.get(split, frozenset({split}) & frozenset(names.values()))
         if not scenes:
             raise DataError(
-                f"{self.tables.folder}: no split {split!r}; there are {', '.join(map(repr, self.splits[:9]))}"
+                f"{self.tables.folder}: no split {split!r}. Choose one of: {', '.join(self.splits[:9])}"
                 f"{', ...' if len(self.splits) > 9 else ''}"
             )
         samples = self.tables.samples
@@ -234,7 +236,7 @@ class NuScenesDataSet(DataSet):
 
     @classmethod
     def frame_beside(cls, scan: Path) -> NuScenesFrame | None:
-        """The key frame of a file in ``samples/LIDAR_TOP`` beside tables."""
+        """Return the key frame of a file in ``samples/LIDAR_TOP``, or None."""
         folder = scan.resolve().parent
         if not scan.name.endswith(_SUFFIX) or folder.parts[-2:] != ("samples", LIDAR):
             return None
@@ -256,8 +258,8 @@ def _version(folder: Path) -> Path:
     found = _versions(folder)
     if len(found) > 1:
         raise DataError(
-            f"{folder}: tables of {', '.join(path.name for path in found)}; name one of them:"
-            f" {folder / found[0].name}"
+            f"{folder}: tables of several versions: {', '.join(path.name for path in found)}. Name one, such"
+            f" as {folder / found[0].name}."
         )
     return found[0]
 
@@ -267,14 +269,14 @@ def _name(file: str) -> str:
 
 
 def _level(scan: SensorReading) -> Matrix:
-    """(4, 4): global frame from the level frame of a scan."""
+    """Return (4, 4) global_from_frame of a scan."""
     pose: Matrix = scan.global_from_ego.copy()
     pose[:3, 3] = scan.global_from_sensor[:3, 3]
     return pose
 
 
 def _turned(turn: Matrix, rotations: Matrix) -> Matrix:
-    """(M,) headings in radians of boxes with rotations x, y, z, w (M, 4), turned."""
+    """Return (M,) headings in radians of turned quaternions x, y, z, w (M, 4)."""
     if not len(rotations):
         return np.zeros(0)
     forward = (Rotation.from_matrix(turn) * Rotation.from_quat(rotations)).as_matrix()[:, :, 0]
@@ -283,7 +285,7 @@ def _turned(turn: Matrix, rotations: Matrix) -> Matrix:
 
 
 def _camera(picture: SensorReading, pose: Matrix) -> CameraCalibration:
-    """The camera at the moment of its picture, seen from the frame of the scan."""
+    """Return the calibration of the camera at the time of its picture, from the frame of the scan."""
     assert picture.intrinsics is not None
     return CameraCalibration(
         image_from_camera=np.column_stack([picture.intrinsics, np.zeros(3)]),
@@ -293,7 +295,7 @@ def _camera(picture: SensorReading, pose: Matrix) -> CameraCalibration:
 
 
 def _moved(cloud: PointCloud, change: Matrix) -> FloatArray:
-    """(N, 4) points in another frame; what is not finite stays so."""
+    """Transform (N, 4) points to another frame."""
     points: FloatArray = cloud.points.copy()
     with np.errstate(invalid="ignore", over="ignore"):
         points[:, :3] = cloud.points[:, :3].astype(np.float64) @ change[:3, :3].T + change[:3, 3]

@@ -1,4 +1,4 @@
-"""Official lists of scenes (nuScenes development kit, 2019): those that validate; all others train."""
+"""Official validation scenes (nuScenes development kit, 2019); all others are for training."""
 
 from __future__ import annotations
 

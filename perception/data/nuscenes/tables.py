@@ -1,4 +1,4 @@
-"""nuScenes' tables: JSON lists of records that name each other by tokens, read once and kept as columns.
+"""nuScenes' tables: JSON lists of records that refer to each other by tokens.
 
 Source: the nuScenes schema (https://www.nuscenes.org/nuscenes#data-format).
 """
@@ -22,19 +22,19 @@ Matrix = npt.NDArray[np.float64]
 Record = dict[str, Any]
 
 LIDAR, CAMERA = "LIDAR_TOP", "CAM_FRONT"
-#: Seconds between the sights on both sides that a velocity is taken from, as in nuScenes' own evaluation.
+#: Largest time between neighbouring annotations for a velocity, as in nuScenes' evaluation.
 _MOST_S = 1.5
-# Racks are no class; bicycles inside them are not judged.
+# Bicycle racks are not a class; bicycles inside them are not evaluated.
 _RACK_ID = -2
 
 
 class SensorReading(NamedTuple):
-    """A scan or picture: its file, when it was made (ns since the epoch) and from where.
+    """A scan or picture: its file, time (nanoseconds since the epoch) and pose.
 
     Attributes:
         global_from_sensor: (4, 4) float64, metres.
-        global_from_ego: (4, 4) float64: of the vehicle at that moment.
-        intrinsics: (3, 3) float64 of a camera.
+        global_from_ego: (4, 4) float64 pose of the vehicle at that time.
+        intrinsics: (3, 3) float64 camera matrix.
     """
 
     token: str
@@ -47,17 +47,17 @@ class SensorReading(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The labels of a sample, of the ten classes of the detection task, global frame.
+    """Labels of a sample for the ten classes of the detection task, in the global frame.
 
     Attributes:
         centres: (M, 3) float64, metres.
         sizes: (M, 3) float64: length, width, height.
         rotations: (M, 4) float64 quaternions x, y, z, w.
-        velocities: (M, 3) float64, m/s; NaN where neither neighbour in time shows the instance.
+        velocities: (M, 3) float64, m/s; NaN without a neighbouring annotation.
         classes: M names.
         instances: (M,) int64, rows of the table of instances.
-        attributes: M names, empty where there is none.
-        points: (M,) int64: LiDAR and radar points inside.
+        attributes: M names, or "".
+        points: (M,) int64 LiDAR and radar points inside.
     """
 
     centres: Matrix
@@ -85,33 +85,29 @@ class _Annotations(NamedTuple):
 
 
 class Tables:
-    """The tables of one version, such as ``v1.0-mini``.
-
-    Args:
-        folder: of the version.
-    """
+    """The tables of one version, such as ``v1.0-mini``, in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @cached_property
     def samples(self) -> list[Record]:
-        """Key frames: token, scene, time in microseconds."""
+        """Key frames with token, scene, and time in microseconds."""
         return self._read("sample", ("token", "scene_token", "timestamp"))
 
     @cached_property
     def sample_rows(self) -> dict[str, int]:
-        """Token to row of ``samples``."""
+        """Row of ``samples`` by token."""
         return {record["token"]: row for row, record in enumerate(self.samples)}
 
     @cached_property
     def scene_names(self) -> dict[str, str]:
-        """Token to name, such as ``scene-0061``."""
+        """Name by token, such as ``scene-0061``."""
         return {record["token"]: record["name"] for record in self._read("scene", ("token", "name"))}
 
     @cached_property
     def key_sights(self) -> dict[str, dict[str, str]]:
-        """Token of a sample to the tokens of its LiDAR scan and front picture, by channel."""
+        """Tokens of LiDAR scan and front picture by channel, by sample token."""
         found: dict[str, dict[str, str]] = {}
         for record in self._sight_records.values():
             if record["is_key_frame"]:
@@ -120,10 +116,10 @@ class Tables:
         return found
 
     def sight(self, token: str) -> SensorReading:
-        """Scan or picture of a token of ``sample_data``.
+        """Return the scan or picture of a token of ``sample_data``.
 
         Raises:
-            DataError: no record has this token, or the one that it names is missing.
+            DataError: the record, or one that it refers to, is missing.
         """
         record = self._named(self._sight_records, "sample_data", token, "a sample")
         mount = self._named(self._mounts, "calibrated_sensor", record["calibrated_sensor_token"], token)
@@ -141,7 +137,7 @@ class Tables:
         )
 
     def labels(self, sample: str) -> Labels:
-        """The labels of a sample, in the order of the table."""
+        """Return the labels of a sample, in the order of the table."""
         table = self._annotations
         row = self.sample_rows[sample]
         first, last = np.searchsorted(table.sample, [row, row + 1])
@@ -159,17 +155,17 @@ class Tables:
         )
 
     def bicycle_racks(self, sample: str) -> Matrix:
-        """(K, 7) float64: x, y, z, length, width, height, yaw of a sample's bicycle racks, global frame."""
+        """Return (K, 7) float64 boxes of a sample's bicycle racks in the global frame."""
         table = self._annotations
         numbers = table.rack_numbers[table.rack_sample == self.sample_rows[sample]]
-        # The x axis on the ground: its direction is all that boxes know of a rotation.
+        # Yaw is the direction of the x axis on the ground.
         x, y, z, w = numbers[:, 6:].T
         yaw = np.arctan2(2 * (x * y + w * z), w * w + x * x - y * y - z * z)
         return np.column_stack([numbers[:, :6], yaw])
 
     @cached_property
     def labelled(self) -> bool:
-        """There are labels; the test set has none."""
+        """True if there are labels; the test set has none."""
         return bool(len(self._annotations.sample))
 
     @cached_property
@@ -190,7 +186,7 @@ class Tables:
 
     @cached_property
     def _channels(self) -> dict[str, str]:
-        """Token of a calibrated sensor to the channel."""
+        """Channel by token of a calibrated sensor."""
         sensors = {entry["token"]: entry["channel"] for entry in self._read("sensor", ("token", "channel"))}
         return {token: sensors.get(mount["sensor_token"], "") for token, mount in self._mounts.items()}
 
@@ -225,7 +221,7 @@ class Tables:
         ).reshape(-1, 10)
         places = {entry["token"]: row for row, entry in enumerate(records)}
         velocities = self._velocities(numbers[:, :3], sample, places, records)
-        # Width, length, height and w, x, y, z there.
+        # The tables have width, length, height, and quaternions w, x, y, z.
         numbers = numbers[:, [0, 1, 2, 4, 3, 5, 7, 8, 9, 6]]
         judged, rack = ids[instance] >= 0, ids[instance] == _RACK_ID
         order = np.flatnonzero(judged)[np.argsort(sample[judged], kind="stable")]
@@ -252,7 +248,7 @@ class Tables:
         places: dict[str, int],
         records: Sequence[Record],
     ) -> Matrix:
-        """(N, 3): between the sights before and after, or this one and the only neighbour."""
+        """Return (N, 3) velocities between the annotations before and after, or to the only neighbour."""
         own = np.arange(len(records))
         before, after = (
             np.array([places.get(entry[key], row) for row, entry in enumerate(records)], np.int64)
@@ -269,16 +265,16 @@ class Tables:
         token = entry[f"{table}_token"]
         if token not in rows:
             raise DataError(
-                f"{self.folder / 'sample_annotation.json'}: {entry['token']} names {table} {token!r}, which"
-                f" {table}.json does not have; copy the tables of one version together"
+                f"{self.folder / 'sample_annotation.json'}: {entry['token']} refers to {table} {token!r},"
+                f" which {table}.json does not have. Copy all tables of one version."
             )
         return rows[token]
 
     def _named(self, records: dict[str, Record], table: str, token: str, by: str) -> Record:
         if token not in records:
             raise DataError(
-                f"{self.folder / table}.json: no record {token!r}, which {by} names; copy the tables of one"
-                " version together"
+                f"{self.folder / table}.json: no record {token!r}, which {by} refers to. Copy all tables of"
+                " one version."
             )
         return records[token]
 
@@ -290,9 +286,11 @@ class Tables:
             made[:3, :3] = Rotation.from_quat([x, y, z, w]).as_matrix()
             made[:3, 3] = record["translation"]
         except (ValueError, TypeError) as error:
-            raise DataError(f"{place}: not a rotation (w, x, y, z) and a translation: {error}") from error
+            raise DataError(
+                f"{place}: invalid rotation (w, x, y, z) or translation ({error}). Copy the table again."
+            ) from error
         if not np.isfinite(made).all():
-            raise DataError(f"{place}: rotation or translation is not finite")
+            raise DataError(f"{place}: rotation or translation is not finite. Copy the table again.")
         return made
 
     def _read(self, name: str, fields: Iterable[str]) -> list[Record]:
@@ -300,16 +298,16 @@ class Tables:
         try:
             records = json.loads(path.read_bytes())
         except OSError as error:
-            raise DataError(f"{path}: cannot read the table ({error.strerror}); copy it again") from error
+            raise DataError(f"{path}: reading failed ({error.strerror}). Copy the table again.") from error
         except ValueError as error:
-            raise DataError(f"{path}: not JSON ({error}); copy the table again") from error
+            raise DataError(f"{path}: not valid JSON ({error}). Copy the table again.") from error
         if not isinstance(records, list):
-            raise DataError(f"{path}: expected a list of records")
+            raise DataError(f"{path}: not a list of records. Copy the table again.")
         wanted = tuple(fields)
         for number, record in enumerate(records):
             missing = [field for field in wanted if not isinstance(record, dict) or field not in record]
             if missing:
-                raise DataError(f"{path}: record {number} has no {missing[0]!r}; copy the table again")
+                raise DataError(f"{path}: record {number} has no {missing[0]!r}. Copy the table again.")
         return records
 
 
@@ -322,5 +320,5 @@ def _class_id(category: str) -> int:
 
 @lru_cache(maxsize=2)
 def tables_of(folder: Path) -> Tables:
-    """The tables of a version, read once for all scans that lie beside them."""
+    """Return the tables of a version, cached for all scans of the data set."""
     return Tables(folder)

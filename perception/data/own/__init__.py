@@ -1,4 +1,4 @@
-"""Data of one's own: scans in any format, labels of several tools, and one short YAML that describes them."""
+"""Own data: scans in any format, labels of several tools, and a short YAML file that describes them."""
 
 from perception.data.own.data_set import OwnDataSet, OwnFrame
 from perception.data.own.description import (

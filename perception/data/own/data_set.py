@@ -1,4 +1,4 @@
-"""A folder of one's own data as a data set: ``dataset.yaml`` says what lies in it."""
+"""An own folder as a data set, described by ``dataset.yaml``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perception.io.text import read_text
 from perception.scans.finding import Finding
 from perception.types import Boxes3D
 
-#: Folders above a scan that are looked into for a description.
+#: Number of parent folders of a scan to search for a description.
 _LEVELS_ABOVE = 4
 
 
@@ -29,9 +29,9 @@ class OwnFrame(Frame):
     """A scan and its labels.
 
     Attributes:
-        written: its labels as they are written, or what is wrong with their file; None: it has none.
-        part: how their numbers are meant.
-        renamed: name in the labels to class, or to None for boxes that are left out.
+        written: labels as written, or the error of reading them; None without labels.
+        part: description of the labels.
+        renamed: class by name in the labels, or None to drop boxes.
     """
 
     written: WrittenLabels | DataError | None
@@ -40,7 +40,7 @@ class OwnFrame(Frame):
 
     @cached_property
     def truth(self) -> Boxes3D:
-        """The boxes of its classes in the LiDAR frame."""
+        """Boxes in the LiDAR frame."""
         if isinstance(self.written, DataError):
             raise self.written
         if self.written is None:
@@ -51,11 +51,9 @@ class OwnFrame(Frame):
 class OwnDataSet(DataSet):
     """The frames of a folder with ``dataset.yaml`` (:class:`~perception.data.own.Description`).
 
-    The labels of a frame are read when it is made, its scan when it is asked for.
-
     Args:
         folder, split, having, scans, sweeps: see :func:`~perception.data.open_data_set`.
-        description: in place of the file.
+        description: description to use instead of the file.
     """
 
     kind = "own folder"
@@ -78,21 +76,21 @@ class OwnDataSet(DataSet):
 
     @cached_property
     def scan_files(self) -> dict[str, Path]:
-        """The scans by the names of their frames."""
+        """Scans by frame name."""
         folder = self.folder / self.description.scans.path
         if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder; correct scans.path in {self._file}")
+            raise DataError(f"{folder}: no such folder. Correct scans.path in {self._file}.")
         return {path.stem: path for path in sorted(folder.iterdir()) if is_point_cloud(path)}
 
     @cached_property
     def labels(self) -> LabelFormat | None:
-        """What reads the labels; None where there are none."""
+        """Reader of the labels, or None."""
         part = self.description.labels
         if part is None:
             return None
         path = self.folder / part.path
         if not path.exists():
-            raise DataError(f"{path}: no such folder or file; correct labels.path in {self._file}")
+            raise DataError(f"{path}: no such folder or file. Correct labels.path in {self._file}.")
         try:
             kind = format_named(part.format)
         except DataError as error:
@@ -105,31 +103,31 @@ class OwnDataSet(DataSet):
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
-        """There is a description."""
+        """Return True for a folder with a description."""
         return (folder / DESCRIPTION_NAME).is_file()
 
     def frames_having(self, part: Part) -> Iterable[str]:
-        """By the names of scans and labels."""
+        """Return the frames that have a part, by names of scans and labels."""
         if part == "scan":
             return self.scan_files
         labelled = () if self.labels is None else self.labels.frame_ids()
         if part == "labels":
             if self.labels is None:
-                raise DataError(f"{self._file}: no labels; say where they are (labels.path, labels.format)")
+                raise DataError(f"{self._file}: no labels. Set labels.path and labels.format.")
             return labelled
         return {*self.scan_files, *labelled}
 
     def frame(self, frame_id: str) -> OwnFrame:
-        """A frame that has a scan or labels."""
+        """Return a frame that has a scan or labels."""
         labelled = self.labels is not None and frame_id in self.labels.frame_ids()
         if frame_id not in self.scan_files and not labelled:
-            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}; check the frame id")
+            raise DataError(f"{self.folder}: no scan for frame {frame_id!r}. Check the frame id.")
         written: WrittenLabels | DataError | None = None
         if self.labels is not None and labelled:
             try:
                 written = self.labels.read(frame_id)
             except DataError as error:
-                # The scan can be used, and the doctor goes on; asking for the boxes tells.
+                # The scan is still usable; access to the boxes raises the error.
                 written = error
         part = self.description.labels or LabelPart()
         scans, told = self.description.scans, written if isinstance(written, WrittenLabels) else None
@@ -153,38 +151,38 @@ class OwnDataSet(DataSet):
 
     @cached_property
     def lists(self) -> dict[str, Path]:
-        """The lists of frames by the names of their splits."""
+        """Files of the splits, by name."""
         folder = None if self.description.splits is None else self.folder / self.description.splits
         if folder is None:
             return {}
         if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder; correct splits in {self._file}")
+            raise DataError(f"{folder}: no such folder. Correct splits in {self._file}.")
         return {path.stem: path for path in sorted(folder.glob("*.txt"))}
 
     @property
     def splits(self) -> Sequence[str]:
-        """The names of the lists."""
+        """Names of the splits."""
         return list(self.lists)
 
     def split_ids(self, split: str) -> list[str]:
-        """The frames of a list."""
+        """Return the frames of a split."""
         if split not in self.lists:
             there = ", ".join(map(repr, self.lists)) or "none"
             raise DataError(
-                f"{self.folder}: no list of the frames of split {split!r}; there are: {there};"
-                " `perceive init` writes them, or take all frames (--split all; in Python split=None)"
+                f"{self.folder}: no split {split!r}; splits: {there}. Run `perceive init` to write splits,"
+                " or use all frames (--split all; in Python split=None)."
             )
-        return read_text(self.lists[split], "one frame id a line").split()
+        return read_text(self.lists[split], "one frame id per line").split()
 
     def check_files(self) -> list[Finding]:
-        """Labels and listed frames without scan, scans without labels, splits that share frames."""
+        """Find labels and listed frames without scan, scans without labels, and splits that share frames."""
         labelled = None if self.labels is None else self.labels.frame_ids()
         lists = {split: self.split_ids(split) for split in self.splits}
         return check_files(self.scan_files, labelled, lists)
 
     @classmethod
     def frame_beside(cls, scan: Path) -> OwnFrame | None:
-        """The frame of a scan that lies in the folder of scans of a description above it."""
+        """Return the frame of a scan in an own folder, or None."""
         scan = scan.resolve()
         for folder in scan.parents[:_LEVELS_ABOVE]:
             if cls.recognises(folder):

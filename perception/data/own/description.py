@@ -1,4 +1,4 @@
-"""``dataset.yaml``: what lies in a folder of one's own data, and how its numbers are meant."""
+"""``dataset.yaml``: description of the scans and labels of an own folder."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from perception.errors import ConfigError, DataError
 from perception.io.columns import parse_columns
 from perception.io.transform import ScanTransform
 
-#: The file that makes a folder one of this kind.
+#: File that identifies an own folder.
 DESCRIPTION_NAME = "dataset.yaml"
 
 
 @dataclass(frozen=True)
 class ScanPart:
-    """Where the scans are, and what is to be done to have metres, x forward, y left, z up.
+    """The scans, and their conversion to metres, x forward, y left, z up.
 
     Attributes:
-        path: folder of the scans, from the folder of ``dataset.yaml``.
-        columns: of ``.bin`` and ``.npy`` files; None: recognised (:func:`~perception.io.load_point_cloud`).
-        scale: metres in a unit of the scans.
-        axes: the scans' axes that are forward, left and up.
-        intensity_scale: the stored intensity that stands for 1; None: recognised.
-        sensor_height_m: height of the scans' origin above the ground; None: about 1.73 m.
+        path: folder of the scans, relative to ``dataset.yaml``.
+        columns: columns of ``.bin`` and ``.npy`` files; None recognises them
+            (:func:`~perception.io.load_point_cloud`).
+        scale: metres per unit of the scans.
+        axes: the scans' axes that point forward, left and up.
+        intensity_scale: full scale of intensity; None recognises it.
+        sensor_height_m: height of the scans' origin above the ground; None means about 1.73 m.
 
     Raises:
-        ConfigError: no such columns, axes or numbers.
+        ConfigError: columns, axes or numbers are invalid.
     """
 
     path: str = "."
@@ -49,21 +50,20 @@ class ScanPart:
 
     @property
     def transform(self) -> ScanTransform:
-        """What makes of a scan one that a detector reads; the labels go with it."""
+        """Conversion of the scans for a detector, which also applies to labels."""
         return ScanTransform(self.scale, self.axes, self.sensor_height_m, self.intensity_scale)
 
 
 @dataclass(frozen=True)
 class LabelPart:
-    """Where the labels are and how their numbers are meant, in the unit and axes of the scans.
+    """The labels, in the unit and axes of the scans.
 
     Attributes:
-        path: folder or file, from the folder of ``dataset.yaml``.
-        format: a name among ``perception.data.own.FORMATS``.
+        path: folder or file, relative to ``dataset.yaml``.
+        format: name in ``perception.data.own.FORMATS``.
         angles: unit of headings.
-        turn_deg: added to every heading, counter-clockwise seen from above: 90 where a tool's heading is 90
-            degrees to the right of ours.
-        z: whether the height of a box is that of its centre or of its bottom.
+        turn_deg: angle to add to headings, counter-clockwise seen from above.
+        z: reference point of a box's z: its centre or its bottom.
 
     Raises:
         ConfigError: ``turn_deg`` is not finite.
@@ -82,14 +82,14 @@ class LabelPart:
 
 @dataclass(frozen=True)
 class Description:
-    """A folder of one's own data.
+    """Description of an own folder.
 
     Attributes:
-        scans: where they are and what they are.
-        labels: the same of labels; None: there are none.
-        classes: name in the labels to class; null leaves such boxes out. Names that are not listed stay as
-            they are. Empty: all names are classes.
-        splits: folder of lists ``<split>.txt``, one frame a line; None: there are none.
+        scans: the scans.
+        labels: the labels; None without labels.
+        classes: class by name in the labels; null drops such boxes. Other names stay unchanged. If empty, all
+            names are classes.
+        splits: folder of lists ``<split>.txt``, one frame per line; None without splits.
     """
 
     scans: ScanPart = field(default_factory=ScanPart)
@@ -99,17 +99,13 @@ class Description:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The classes, each once, in the order of the file."""
+        """Classes in the order of the file, without repetitions."""
         return tuple(dict.fromkeys(name for name in self.classes.values() if name is not None))
 
 
 def read_description(folder: Path) -> Description:
-    """The description of a folder.
-
-    Raises:
-        DataError: there is none, or a field is unknown or wrong; the message names file and field.
-    """
+    """Read the description of a folder; raise ``DataError`` if it is missing or a field is invalid."""
     try:
         return load_config(Description, folder / DESCRIPTION_NAME)
     except ConfigError as error:
-        raise DataError(f"{error}; `perceive init {folder}` writes this file") from error
+        raise DataError(f"{error}. Run `perceive init {folder}` to write this file.") from error

@@ -1,4 +1,4 @@
-"""Labels as a tool wrote them, and the same in the LiDAR frame."""
+"""Labels as written by a tool, and their conversion to the LiDAR frame."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class WrittenLabels:
-    """The labels of one frame as they are written.
+    """The labels of one frame as written.
 
     Attributes:
-        boxes: (M, 7) float64 x, y, z, length along the heading, width across it, height, heading, in the
-            scan's own unit and axes. The heading is an angle about the axis of the scan that is vertical, by
-            the right-hand rule, from the scan's x axis (from y where x is vertical): about z this is a yaw
-            counter-clockwise from x, about y it is KITTI's ``rotation_y``.
-        names: M names of classes.
-        track_ids: (M,) int64 identities, the same for an object in all frames; None where there are none.
-        pose: (4, 4) float64 world_from_lidar, metres; None where it is not told.
-        time_ns: of the scan; None where it is not told.
-        skipped: why an entry of the file is not among the boxes, one sentence for each such entry.
+        boxes: (M, 7) float64 x, y, z, length along the heading, width, height, heading, in the scan's unit
+            and axes. The heading turns about the scan's vertical axis by the right-hand rule, from x, or from
+            y if x is vertical. About z it is yaw, about y it is KITTI's ``rotation_y``.
+        names: M class names.
+        track_ids: (M,) int64 identities, the same for an object in all frames, or None.
+        pose: (4, 4) float64 world_from_lidar in metres, or None.
+        time_ns: time of the scan, or None.
+        skipped: a reason for each entry that is not among the boxes.
     """
 
     boxes: Array
@@ -49,12 +48,12 @@ class LabelFormat(ABC):
     """Labels of a folder or file in the format of a tool.
 
     Args:
-        path: of folder or file.
-        vertical: number of the scans' axis that points up or down.
+        path: folder or file.
+        vertical: index of the scans' vertical axis.
 
     Attributes:
-        name: in ``dataset.yaml``.
-        tool: what writes it, in words.
+        name: name in ``dataset.yaml``.
+        tool: name of the tool, for messages.
     """
 
     name: ClassVar[str]
@@ -66,20 +65,20 @@ class LabelFormat(ABC):
     @classmethod
     @abstractmethod
     def recognises(cls, path: Path) -> bool:
-        """Whether a folder or file looks like one of this format."""
+        """Return True if a folder or file looks like this format."""
 
     @abstractmethod
     def frame_ids(self) -> Collection[str]:
-        """Names of the frames that have labels, if only to say that nothing is there."""
+        """Return the frames with labels, even empty ones."""
 
     @abstractmethod
     def read(self, frame_id: str) -> WrittenLabels:
-        """The labels of a frame among ``frame_ids``; ``DataError`` names file, object and field."""
+        """Read the labels of a frame; raise ``DataError`` with file, object and field."""
 
     def solid(self, size: Array, rotation: Array) -> tuple[float, float, float, float]:
-        """Length, width, height and heading of a box given by its extents along its own x, y, z and angles.
+        """Return length, width, height and heading of a box from its extents and angles.
 
-        Tools turn boxes about all three axes; what is not about the vertical one is left out.
+        Rotations about other axes than the vertical one are ignored.
         """
         along, across = [axis for axis in range(3) if axis != self.vertical]
         return (
@@ -91,33 +90,29 @@ class LabelFormat(ABC):
 
 
 class FileAFrame(LabelFormat):
-    """A format with one file a frame.
-
-    Attributes:
-        suffix: of the files.
-    """
+    """A format with one file per frame; ``suffix`` is the suffix of the files."""
 
     suffix: ClassVar[str] = ".json"
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """The files by the frames' names."""
+        """Files by frame name."""
         if not self.path.is_dir():
-            raise DataError(f"{self.path}: no such folder; correct labels.path in dataset.yaml")
+            raise DataError(f"{self.path}: no such folder. Correct labels.path in dataset.yaml.")
         paths = sorted(self.path.iterdir())
         return {self.frame_of(path): path for path in paths if path.suffix.lower() == self.suffix}
 
     def frame_of(self, path: Path) -> str:
-        """The name of the frame that a file belongs to."""
+        """Return the frame name of a file."""
         return path.stem
 
     def frame_ids(self) -> Collection[str]:
-        """Those of the files."""
+        """Return the frames of the files."""
         return self.files
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        """The files say so, as far as they hold anything."""
+        """Return True if one of the first files is of this format."""
         if not path.is_dir():
             return False
         files = sorted(file for file in path.iterdir() if file.suffix.lower() == cls.suffix)[:_PEEKED]
@@ -126,21 +121,15 @@ class FileAFrame(LabelFormat):
     @classmethod
     @abstractmethod
     def recognises_file(cls, path: Path) -> bool:
-        """Whether a file that is not empty is one of this format."""
+        """Return True if a file is of this format."""
 
 
-#: Files that are looked into to recognise a format: the first ones may hold no object.
+#: Number of files to check for a format, because the first ones may be empty.
 _PEEKED = 50
 
 
 def boxes_in_lidar(written: WrittenLabels, part: LabelPart, transform: ScanTransform) -> Array:
-    """(M, 7) float64 boxes in the LiDAR frame: metres, x forward, y left, z up, yaw counter-clockwise.
-
-    Args:
-        written: in the unit and axes of the scan.
-        part: how its numbers are meant.
-        transform: of the scan.
-    """
+    """Convert labels to (M, 7) float64 boxes in the LiDAR frame: metres, x forward, yaw counter-clockwise."""
     boxes = written.boxes.copy()
     if part.angles == "degrees":
         boxes[:, 6] = np.radians(boxes[:, 6])
@@ -158,12 +147,12 @@ def boxes_in_lidar(written: WrittenLabels, part: LabelPart, transform: ScanTrans
 
 
 def vertical_axis(transform: ScanTransform) -> int:
-    """Number of the scan's axis that points up or down."""
+    """Return the index of the scan's vertical axis."""
     return int(np.abs(transform.matrix[2]).argmax())
 
 
-class Kept(NamedTuple):
-    """Boxes of the classes in the LiDAR frame, and which of the M written ones they are: (M,) bool."""
+class ClassBoxes(NamedTuple):
+    """Boxes of the classes in the LiDAR frame, and (M,) bool, which of the written boxes they are."""
 
     boxes: Boxes3D
     kept: npt.NDArray[np.bool_]
@@ -171,23 +160,16 @@ class Kept(NamedTuple):
 
 def truth_of(
     written: WrittenLabels, part: LabelPart, transform: ScanTransform, renamed: Mapping[str, str | None]
-) -> Kept:
-    """What counts of written labels.
-
-    Args:
-        written: in the unit and axes of the scan.
-        part: how its numbers are meant.
-        transform: of the scan.
-        renamed: name in the labels to class, or to None for boxes that are left out; others stay.
-    """
+) -> ClassBoxes:
+    """Convert labels to boxes of the classes; ``renamed`` maps names to classes, or to None to drop boxes."""
     named = [renamed.get(name, name) for name in written.names]
     kept = np.array([name is not None for name in named], bool)
     boxes = boxes_in_lidar(written, part, transform)[kept]
-    return Kept(Boxes3D(boxes.astype(np.float32), [name for name in named if name is not None]), kept)
+    return ClassBoxes(Boxes3D(boxes.astype(np.float32), [name for name in named if name is not None]), kept)
 
 
 def _headings(angle: Array, vertical: int) -> Array:
-    """(M, 3) directions of headings in the scan's own axes."""
+    """Return (M, 3) directions of headings in the scan's axes."""
     along, across = [axis for axis in range(3) if axis != vertical]
     made = np.zeros((len(angle), 3))
     made[:, along] = np.cos(angle)

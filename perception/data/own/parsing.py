@@ -1,4 +1,4 @@
-"""JSON of labels, and errors that name file, object and field."""
+"""Parsing of JSON labels, with errors that name file, object and field."""
 
 from __future__ import annotations
 
@@ -16,26 +16,22 @@ from perception.io.text import read_text
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
-
-    Raises:
-        DataError: it is missing or no JSON; names the line.
-    """
+    """Read a JSON file; raise ``DataError`` if it is missing or invalid."""
     try:
         return json.loads(read_text(path, "labels as JSON"))
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{path}: line {error.lineno}: not JSON ({error.msg}); export the labels again"
+            f"{path}: line {error.lineno}: not valid JSON ({error.msg}). Export the labels again."
         ) from error
     except (RecursionError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        # Nested too deep, or whole numbers of thousands of digits.
-        raise DataError(f"{path}: not JSON that can be read; export the labels again") from error
+        # Nested too deeply, or integers of thousands of digits.
+        raise DataError(f"{path}: unreadable JSON. Export the labels again.") from error
 
 
 def peek_json(path: Path) -> Any:
-    """What a JSON file holds; None where it is none."""
+    """Read a JSON file, or return None if it is invalid."""
     try:
         return read_json(path)
     except DataError:
@@ -43,38 +39,24 @@ def peek_json(path: Path) -> Any:
 
 
 def items_of(place: str, name: str, holder: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list.
-
-    Args:
-        place: of the list, for messages.
-        name: of the list, for messages.
-        holder: what should be the list.
-
-    Raises:
-        DataError: it is none, or something in it is no object.
-    """
+    """Check that a value is a list of objects; raise ``DataError``, with place and name, if not."""
     if not isinstance(holder, list) or not all(isinstance(item, Mapping) for item in holder):
         raise DataError(f"{place}: {name} must be a list of objects, got {_short(holder)}")
     return holder
 
 
 def field_of(place: str, holder: Mapping[str, Any], name: str) -> Any:
-    """A field that must be there.
-
-    Raises:
-        DataError: it is not.
-    """
+    """Return a field; raise ``DataError`` if it is missing."""
     if name not in holder:
-        raise DataError(f"{place}: field {name} is missing among {', '.join(holder)[:200] or 'none'}")
+        raise DataError(
+            f"{place}: field {name} is missing; fields: {', '.join(holder)[:200] or 'none'}. Export the"
+            " labels again."
+        )
     return holder[name]
 
 
 def text_of(place: str, holder: Mapping[str, Any], name: str) -> str:
-    """A field that must be text.
-
-    Raises:
-        DataError: it is missing, empty or something else.
-    """
+    """Return a text field; raise ``DataError`` if it is missing, empty or not text."""
     value = field_of(place, holder, name)
     if not isinstance(value, str) or not value:
         raise DataError(f"{place}: field {name} must be a name, got {_short(value)}")
@@ -82,11 +64,7 @@ def text_of(place: str, holder: Mapping[str, Any], name: str) -> str:
 
 
 def numbers_of(place: str, name: str, value: Any, count: int) -> list[float]:
-    """Finite numbers of a list, or of an object by ``x``, ``y``, ``z`` and the like in its order.
-
-    Raises:
-        DataError: other numbers than so many, or not finite.
-    """
+    """Return the finite numbers of a list or of an object's values; raise ``DataError`` for others."""
     values = list(value.values()) if isinstance(value, Mapping) else value
     good = isinstance(values, list) and len(values) == count and all(map(_is_finite, values))
     if not good:
@@ -97,11 +75,7 @@ def numbers_of(place: str, name: str, value: Any, count: int) -> list[float]:
 def vector_of(
     place: str, holder: Mapping[str, Any], name: str, keys: Sequence[str] = ("x", "y", "z")
 ) -> npt.NDArray[np.float64]:
-    """(3,) float64 numbers of a field with named components.
-
-    Raises:
-        DataError: one is missing or not finite.
-    """
+    """Return (3,) float64 of a field with named components; raise ``DataError`` for others."""
     value = field_of(place, holder, name)
     if not isinstance(value, Mapping):
         raise DataError(f"{place}: field {name} must have {', '.join(keys)}, got {_short(value)}")
@@ -110,7 +84,7 @@ def vector_of(
 
 
 def identities(values: Sequence[Any]) -> npt.NDArray[np.int64] | None:
-    """(M,) int64 identities, where all are whole numbers, as numbers or text; else None."""
+    """Return (M,) int64 identities if all are integers, also as text; else None."""
     texts = [str(value) for value in values]
     whole = all(
         text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 18
@@ -120,7 +94,7 @@ def identities(values: Sequence[Any]) -> npt.NDArray[np.int64] | None:
 
 
 def table(rows: Sequence[Sequence[float]], columns: int = 7) -> npt.NDArray[np.float64]:
-    """(M, columns) float64, also of no row."""
+    """Return rows as (M, columns) float64, also for no rows."""
     return np.array(rows, np.float64).reshape(-1, columns)
 
 

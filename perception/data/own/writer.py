@@ -1,4 +1,4 @@
-"""Writes frames as a folder of one's own data: in our JSON or CSV, or in OpenPCDet's layout."""
+"""Writer of own folders with labels in JSON, CSV or OpenPCDet's layout."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OwnLayout = Literal["json", "csv", "openpcdet"]
 
 
 class OwnWriter:
-    """A folder that is being written; every file appears whole or not at all.
+    """Writer of an own folder; files are written atomically.
 
-    Boxes and points are kept to the bit; JSON keeps identities, poses and times too, CSV identities,
-    OpenPCDet's lines neither.
+    Boxes and points are exact. JSON also stores identities, poses and times; CSV identities; OpenPCDet's
+    layout neither.
 
     Args:
-        root: of the folder.
-        layout: which files.
+        root: output folder.
+        layout: layout of the files.
     """
 
     def __init__(self, root: Path, layout: OwnLayout) -> None:
@@ -52,15 +52,15 @@ class OwnWriter:
         )
 
     def holds(self, frame_id: str) -> bool:
-        """Whether the scan, which is written last, is there."""
+        """Return True if the scan, which is written last, exists."""
         return self._paths(frame_id)[0].exists()
 
     def write(self, frame: Frame) -> None:
-        """Write scan and labels of a frame; without labels a scan alone.
+        """Write scan and, if any, labels of a frame.
 
         Raises:
-            DataError: the frame cannot be read, or a file not written.
-            ValueError: OpenPCDet's lines cannot hold the name of a class.
+            DataError: reading the frame or writing failed.
+            ValueError: OpenPCDet's layout cannot store the name of a class.
         """
         scan, labels = self._paths(frame.frame_id)
         if frame.labelled:
@@ -69,7 +69,7 @@ class OwnWriter:
         save_point_cloud(scan, frame.cloud)
 
     def write_split(self, split: str, frame_ids: Sequence[str]) -> None:
-        """Write the list of the frames of a split."""
+        """Write the list of a split."""
         path = self.root / self._splits / f"{split}.txt"
         write_text(path, "".join(f"{frame_id}\n" for frame_id in frame_ids))
 
@@ -90,7 +90,7 @@ class OwnWriter:
 
 
 def _numbers(box: FloatArray) -> list[float]:
-    """The shortest decimals that are the same float32."""
+    """Return the shortest decimals that give the same float32."""
     return [float(np.format_float_positional(value, trim="0")) for value in box]
 
 
@@ -127,6 +127,6 @@ def _as_lines(frame: Frame) -> str:
     lines = []
     for box, name in zip(frame.boxes, frame.labels, strict=True):
         if name.split() != [name]:
-            raise ValueError(f"class must be one word in OpenPCDet's labels, got {name!r}; rename it first")
+            raise ValueError(f"OpenPCDet's labels need one-word classes, got {name!r}. Rename it first.")
         lines.append(" ".join([*map(repr, _numbers(box)), name]) + "\n")
     return "".join(lines)

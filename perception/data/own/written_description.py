@@ -1,4 +1,4 @@
-"""``dataset.yaml`` as text, each value with a comment that says where it comes from."""
+"""Text of ``dataset.yaml``, with a comment on the origin of each value."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ import yaml
 from perception.config import to_dict
 from perception.data.own.description import Description
 
-_HEAD = "# What lies in this folder; `perceive doctor` says whether it fits. Units: metres, radians."
+_HEAD = "# Description of this folder; check it with `perceive doctor`. Units: metres, radians."
 
 
 def description_text(description: Description, reasons: Mapping[str, str] | None = None) -> str:
-    """The YAML of a description.
+    """Format a description as YAML.
 
     Args:
-        description: of a folder.
-        reasons: how a field was found, by its dotted name such as ``"scans.axes"``.
+        description: the description.
+        reasons: comments by dotted field name, such as ``"scans.axes"``.
     """
-    told = reasons or {}
+    comments = reasons or {}
     lines = [_HEAD]
     for name, value in to_dict(description).items():
         if isinstance(value, Mapping) and value:
-            lines += [*_comment(told.get(name), ""), f"{name}:"]
+            lines += [*_comment(comments.get(name), ""), f"{name}:"]
             for key, entry in value.items():
-                lines += [*_comment(told.get(f"{name}.{key}"), "  "), f"  {_scalar(key)}: {_scalar(entry)}"]
+                lines += [
+                    *_comment(comments.get(f"{name}.{key}"), "  "),
+                    f"  {_scalar(key)}: {_scalar(entry)}",
+                ]
         else:
-            lines += [*_comment(told.get(name), ""), f"{name}: {_scalar(value)}"]
+            lines += [*_comment(comments.get(name), ""), f"{name}: {_scalar(value)}"]
     return "\n".join(lines) + "\n"
 
 

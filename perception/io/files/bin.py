@@ -1,7 +1,7 @@
 """``.bin`` scans: rows of little-endian float32 without a header.
 
-KITTI's velodyne files hold x, y, z, intensity; nuScenes' ``.pcd.bin`` files the ring of the laser as well.
-The file does not say which, but its numbers do.
+KITTI's files hold x, y, z, intensity; nuScenes' ``.pcd.bin`` files also the ring of the laser. The values
+tell which.
 """
 
 from __future__ import annotations
@@ -20,27 +20,22 @@ NUSCENES_COLUMNS = (*KITTI_COLUMNS, "ring")
 NUSCENES_SUFFIX = ".pcd.bin"
 
 _MOST_RINGS = 256
-#: Rows of so many float32 are proposed where those that were given do not fit.
+#: Column counts to propose if the given columns do not fit.
 _PROPOSED = range(3, 17)
 _SAY_COLUMNS = (
-    "expected rows of float32 x, y, z, intensity, or the same with the ring (nuScenes): say what the columns"
-    " are, for example --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or convert the file"
+    "Expected rows of float32 x, y, z, intensity, or also ring (nuScenes). Name the columns, for example"
+    " --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or convert the file."
 )
 
 
 def read_bin(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
     """Read a ``.bin`` scan; an empty file is an empty cloud.
 
-    Without ``columns`` a file is read as four columns if its size and fourth column (intensity is not
-    negative) allow it, else as five if the fifth holds rings (whole numbers up to 255). Where both would do,
-    which no real scan does, the name decides: ``.pcd.bin`` has five.
-
-    Args:
-        path: the file.
-        columns: names of the columns; None: recognise them.
+    Without ``columns``, a file has four columns if its size and its intensity allow it. Otherwise it has
+    five, if the fifth holds rings (whole numbers up to 255). If both fit, ``.pcd.bin`` has five.
 
     Raises:
-        DataError: the file cannot be read, its size is no multiple of a row, or the columns are neither.
+        DataError: the file is unreadable, its size is not a multiple of a row, or no known columns fit.
     """
     data = read_bytes(path)
     if columns is None:
@@ -52,24 +47,24 @@ def read_bin(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
     if excess:
         raise DataError(
             f"{path}: truncated, {excess} bytes after the last whole point and {row_bytes - excess} missing"
-            f" ({len(data)} bytes is no multiple of {row_bytes}); copy the file again; {_SAY_COLUMNS}"
+            f" ({len(data)} bytes is not a multiple of {row_bytes}). Copy the file again. {_SAY_COLUMNS}"
         )
     return raw_from_table(_table(data, columns), columns)
 
 
 def _misfit(path: Path, size: int, columns: Sequence[str]) -> str:
-    """What is wrong with columns that were given: either they or the file."""
+    """Explain why the given columns do not fit: either they or the file are wrong."""
     row_bytes = 4 * len(columns)
     fitting = [str(count) for count in _PROPOSED if size % (4 * count) == 0]
     would = (
-        f"rows of {', '.join(fitting)} columns would fit: correct --columns (load_point_cloud(columns=...)),"
-        " or, if they are right, copy the file again: it was cut off"
+        f"Rows of {', '.join(fitting)} columns would fit. Correct --columns (load_point_cloud(columns=...)),"
+        " or copy the file again if the columns are right."
         if fitting
-        else f"nor do rows of {_PROPOSED[0]} to {_PROPOSED[-1]} columns: the file was cut off, copy it again"
+        else f"Rows of {_PROPOSED[0]} to {_PROPOSED[-1]} columns do not fit either. Copy the file again."
     )
     return (
-        f"{path}: {size} bytes are no whole rows of the columns given, {','.join(columns)} ({row_bytes} bytes"
-        f" a row, {size % row_bytes} left over); {would}"
+        f"{path}: {size} bytes are not whole rows of columns {','.join(columns)} ({row_bytes} bytes per row,"
+        f" {size % row_bytes} left over). {would}"
     )
 
 
@@ -79,7 +74,7 @@ def write_bin(path: Path, points: FloatArray) -> None:
 
 
 def _recognise(path: Path, data: bytes) -> tuple[str, ...]:
-    """The columns of a file by its size, numbers and name."""
+    """Recognise the columns by the size, values and name of the file."""
     fits = [columns for columns in (KITTI_COLUMNS, NUSCENES_COLUMNS) if _fits(data, columns)]
     if len(fits) == 2:
         return NUSCENES_COLUMNS if path.name.lower().endswith(NUSCENES_SUFFIX) else KITTI_COLUMNS
@@ -87,10 +82,10 @@ def _recognise(path: Path, data: bytes) -> tuple[str, ...]:
         return fits[0]
     if len(data) % (4 * len(KITTI_COLUMNS)) and not len(data) % (4 * len(NUSCENES_COLUMNS)):
         raise DataError(
-            f"{path}: {len(data)} bytes are whole rows of five float32, but the fifth is no ring (a whole"
-            f" number from 0 to {_MOST_RINGS - 1}); {_SAY_COLUMNS}"
+            f"{path}: the size fits five float32 per row, but the fifth is not a ring (a whole number from 0"
+            f" to {_MOST_RINGS - 1}). {_SAY_COLUMNS}"
         )
-    # Truncated, or with an intensity that is refused where it is used, with the same advice.
+    # Truncated, or with an invalid intensity, which the caller refuses with the same advice.
     return KITTI_COLUMNS
 
 

@@ -1,9 +1,8 @@
-"""Points as text: ``.csv``, ``.txt`` and ``.xyz``, a point a line, with or without a line of names.
+"""Points as text: ``.csv``, ``.txt`` and ``.xyz``, one point per line, with or without a header line.
 
-Numbers are separated by commas, semicolons (then ``1,5`` is one and a half), tabs or spaces. Lines that begin
-with ``#`` or ``//`` are comments, unless they name the columns; a lone whole number in front of the points,
-as ``.pts`` and CloudCompare have it, is their count. Files are read in pieces, so that ten million points
-need little more memory than they have as numbers.
+Separators are commas, semicolons (then ``1,5`` is a decimal comma), tabs or spaces. Lines with ``#`` or
+``//`` are comments, unless they name the columns. A single whole number before the points is their count, as
+in ``.pts`` files and CloudCompare. Files are read in pieces to save memory.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from perception.io.raw import RawCloud, as_float32, check_near_origin, intensity
 from perception.io.text import parse_count
 from perception.types import FloatArray
 
-#: Characters of a piece, and how many lines may stand before the first point.
+#: Characters per piece, and the most lines before the first point.
 _PIECE, _MOST_HEAD = 1 << 23, 200
 _ADVICE = (
-    "say what they are, for example --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or add a"
-    " first line of names"
+    "Name the columns, for example --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or add a"
+    " header line."
 )
-#: Names that boxes and poses have and points have not.
+#: Column names of boxes and poses, which points do not have.
 _OF_BOXES = frozenset({"length", "width", "height", "yaw", "l", "w", "h", "rotation_y", "heading", "qw"})
-#: How many columns without names a file in a folder may have to be taken for points.
+#: Column counts of unnamed tables that are taken for points in folders.
 _USUAL_COLUMNS = range(3, 8)
 
 
 class _Layout(NamedTuple):
-    """How the points of a file are written.
+    """How a file writes its points.
 
     Attributes:
-        separator: between numbers; None is white space.
-        names: of the columns.
-        metres: in the unit that the names say.
-        first_line: of the points, counted from 1.
-        promised: count that the file says.
-        quoted: numbers stand in quotes.
+        separator: separator of numbers; None means white space.
+        names: column names.
+        metres: metres per unit of the coordinates.
+        first_line: line of the first point, from 1.
+        promised: number of points that the file declares, or None.
+        quoted: True if numbers stand in quotes.
     """
 
     separator: str | None
@@ -56,36 +55,32 @@ class _Layout(NamedTuple):
 
 
 def read_delimited(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
-    """Read x, y, z and intensity by the names of the columns, or by their order.
+    """Read x, y, z and intensity by column names or order; an empty file is an empty cloud.
 
-    Without names three columns are x, y, z and a fourth is intensity. Names may have a unit, ``X (mm)`` or
-    ``y_cm``: coordinates then come out in metres.
-
-    Args:
-        path: the file; an empty one is an empty cloud.
-        columns: names of the columns, instead of those in the file.
+    Without names, three columns are x, y, z and a fourth is intensity. Names may have a unit, such as
+    ``X (mm)`` or ``y_cm``, which is converted to metres. ``columns`` overrides the names in the file.
 
     Raises:
-        DataError: no text, no x, y or z, a unit that is not known, other columns, a word that is no number,
-            fewer points than promised, or map coordinates.
+        DataError: the file is not text, x, y or z is missing, a unit is unknown, a value is not a number,
+            points are missing, or coordinates are of a map.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
             return _read(path, file, columns)
     except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror}); check the path") from error
+        raise DataError(f"{path}: reading failed ({error.strerror}). Check the path.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not a text file; expected a point a line") from error
+        raise DataError(f"{path}: not a text file in UTF-8; expected one point per line.") from error
 
 
 def write_delimited(path: Path, points: FloatArray, separator: str = " ") -> None:
-    """Write (N, 4) float32 points so that they are read as they were, below a line of names."""
+    """Write (N, 4) float32 points without loss, below a header line."""
     header = separator.join(("x", "y", "z", "intensity"))
     np.savetxt(path, points, fmt="%.9g", delimiter=separator, header=header, comments="", encoding="ascii")
 
 
 def looks_like_points(path: Path) -> bool:
-    """Whether the first lines of a text file are of points, and not of boxes, poses or times."""
+    """Return True if a text file begins with points, and not with boxes, poses or times."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             head = list(islice(iter(lambda: file.readline(_PIECE), ""), _MOST_HEAD))
@@ -100,7 +95,7 @@ def looks_like_points(path: Path) -> bool:
 def _read(path: Path, file: TextIO, columns: Sequence[str] | None) -> RawCloud:
     lines = file.readlines(_PIECE)
     if any("\0" in line for line in lines[:_MOST_HEAD]):
-        raise DataError(f"{path}: not a text file, or one of UTF-16; expected a point a line in UTF-8")
+        raise DataError(f"{path}: not a text file, or UTF-16. Save it as UTF-8 with one point per line.")
     layout = _layout(path, lines, columns)
     if layout is None:
         return RawCloud(np.zeros((0, 3), np.float32), None)
@@ -120,18 +115,19 @@ def _read(path: Path, file: TextIO, columns: Sequence[str] | None) -> RawCloud:
     points = np.concatenate(found) if found else np.zeros((0, len(places)), np.float32)
     if layout.promised not in (None, len(points)):
         raise DataError(
-            f"{path}: {len(points)} points, but its first line promises {layout.promised}; copy it again"
+            f"{path}: {len(points)} points, but the first line promises {layout.promised}. Copy the file"
+            " again."
         )
     fields = {name: points[:, place].copy() for place, name in enumerate(bright, 3)}
     return RawCloud(np.ascontiguousarray(points[:, :3]), pick_intensity(fields))
 
 
 def _layout(path: Path, lines: list[str], columns: Sequence[str] | None) -> _Layout | None:
-    """How a file is written; None where it holds no point."""
+    """Recognise the layout of a file; None if it holds no point."""
     headings, row, promised = _head(path, lines, columns)
     if row is None:
         if headings is None and promised is None and any(line.strip() for line in lines):
-            raise DataError(f"{path}: no line of numbers in front; expected a point a line")
+            raise DataError(f"{path}: no line of numbers found. Write one point per line.")
         return None
     separator, metres = _separator(row), 1.0
     count = len(_words(row, separator))
@@ -139,25 +135,26 @@ def _layout(path: Path, lines: list[str], columns: Sequence[str] | None) -> _Lay
     place = f"{path}: line {first}"
     if columns is not None:
         if len(columns) != count:
-            raise DataError(f"{place}: {count} columns, not the {len(columns)} of --columns; {_ADVICE}")
+            raise DataError(f"{place}: {count} columns, but --columns names {len(columns)}. {_ADVICE}")
         names = tuple(columns)
     elif headings is not None:
         if len(headings.names) > count:
             raise DataError(
-                f"{place}: {count} columns below {len(headings.names)} names; write a name for each column"
+                f"{place}: {count} columns, but the header has {len(headings.names)} names. Correct the"
+                " header."
             )
         names, metres = headings.names, headings.metres(path)
     elif count in (3, 4):
         names = parse_columns(count)
     else:
-        raise DataError(f"{place}: {count} columns without names; {_ADVICE}")
+        raise DataError(f"{place}: {count} columns without names. {_ADVICE}")
     return _Layout(separator, names, metres, first, promised, '"' in row)
 
 
 def _head(
     path: Path, lines: list[str], columns: Sequence[str] | None = None
 ) -> tuple[Headings | None, str | None, int | None]:
-    """The names of the columns, the first line of numbers as it stands, and the count that is promised."""
+    """Return the column names, the first line of numbers, and the declared number of points."""
     headings, promised = None, None
     for number, line in enumerate(lines[:_MOST_HEAD], 1):
         bare = line.strip()
@@ -180,7 +177,7 @@ def _head(
 
 
 def _is_row(words: list[str], columns: Sequence[str] | None) -> bool:
-    """Whether all words, or those of x, y and z where they are known, are numbers."""
+    """Return True if all words, or those of known x, y and z, are numbers."""
     if columns is not None and len(columns) == len(words):
         words = [words[columns.index(name)] for name in ("x", "y", "z")]
     return bool(words) and all(map(_is_number, words))
@@ -189,7 +186,7 @@ def _is_row(words: list[str], columns: Sequence[str] | None) -> bool:
 def _table(
     path: Path, lines: list[str], first: int, layout: _Layout, places: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """(N, C) numbers of some lines, the first of which has the given number in the file."""
+    """Parse lines to (N, C) numbers; ``first`` is the number of the first line in the file."""
     if layout.separator == ";":
         lines = [line.replace(",", ".") for line in lines]
     if layout.quoted:
@@ -204,14 +201,16 @@ def _table(
                 name = layout.names[place]
                 if place >= len(words):
                     raise DataError(
-                        f"{path}: line {number}: {len(words)} values, no column {place + 1} ({name});"
-                        " complete the line or take it out"
+                        f"{path}: line {number}: {len(words)} values, column {place + 1} ({name}) is missing."
+                        " Complete or delete the line."
                     ) from error
                 if not _is_number(words[place]):
                     raise DataError(
-                        f"{path}: line {number}: column {name} is {words[place][:80]!r}; expected a number"
+                        f"{path}: line {number}: column {name} is {words[place][:80]!r}. Write a number."
                     ) from error
-        raise DataError(f"{path}: lines from {first}: no numbers ({str(error)[:200]})") from error
+        raise DataError(
+            f"{path}: from line {first}: not rows of numbers ({str(error)[:200]}). Correct the lines."
+        ) from error
 
 
 def _rows(lines: list[str], first: int, separator: str | None) -> Iterator[tuple[int, list[str]]]:
@@ -225,7 +224,7 @@ def _separator(line: str) -> str | None:
 
 
 def _words(line: str, separator: str | None) -> list[str]:
-    """The words of a line without their quotes; one that is empty at the end is none."""
+    """Split a line into words without quotes, and drop an empty last word."""
     words = [word.strip().strip('"') for word in line.strip().split(separator)]
     return words[:-1] if words and not words[-1] else words
 

@@ -1,4 +1,4 @@
-"""What the names of columns of text mean: which is x, and in what unit."""
+"""Column names of text files, and the units they contain."""
 
 from __future__ import annotations
 
@@ -22,63 +22,49 @@ _AXES = ("x", "y", "z")
 
 
 class Headings(NamedTuple):
-    """Names of the columns of a file, lower case, and the unit that each says ("" where none).
-
-    Attributes:
-        names: such as ``("x", "y", "z", "intensity")``.
-        units: as many.
-    """
+    """Column names in lower case, and the unit of each ("" without one)."""
 
     names: tuple[str, ...]
     units: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
-        """Whether x, y and z are among them."""
+        """True if x, y and z are among the names."""
         return set(_AXES) <= set(self.names)
 
     def check(self, place: str) -> None:
-        """Refuse names without x, y and z.
-
-        Args:
-            place: file and line, for the message.
-
-        Raises:
-            DataError: one is missing; names it.
-        """
+        """Raise ``DataError``, which names file and line (``place``), if x, y or z is missing."""
         missing = [name for name in _AXES if name not in self.names]
         if missing:
             raise DataError(
-                f"{place}: no column {', '.join(missing)} among {', '.join(self.names)[:200] or 'none'};"
-                " name the columns x, y, z (and intensity), or say what they are with --columns"
+                f"{place}: no column {', '.join(missing)}; columns: {', '.join(self.names)[:200] or 'none'}."
+                " Rename them x, y, z (and intensity), or add --columns."
             )
 
     def metres(self, path: Path) -> float:
-        """Metres in the unit of x, y and z.
+        """Return metres per unit of x, y and z.
 
         Raises:
-            DataError: they have different units, or one that is no length known here.
+            DataError: the units differ, or one is unknown.
         """
         units = [self.units[self.names.index(name)] for name in _AXES]
         if len(set(units)) > 1:
-            said = ", ".join(f"{name} in {unit or '?'}" for name, unit in zip(_AXES, units, strict=True))
-            raise DataError(f"{path}: coordinates of several units ({said}); write all of them in metres")
+            described = ", ".join(f"{name} in {unit or '?'}" for name, unit in zip(_AXES, units, strict=True))
+            raise DataError(f"{path}: coordinates in several units ({described}). Write all in metres.")
         if units[0] and units[0] not in _UNITS:
-            raise DataError(
-                f"{path}: unit {units[0][:40]!r} of column x is not known; expected m, cm, mm, ft or in"
-            )
+            raise DataError(f"{path}: unknown unit {units[0][:40]!r} of column x. Write m, cm, mm, ft or in.")
         return _UNITS[units[0]] if units[0] else 1.0
 
 
 def parse_headings(words: Sequence[str]) -> Headings:
-    """Names and units of the words of a line."""
+    """Parse the words of a header line."""
     pairs = [_named(word.strip().lower()) for word in words]
     plain = {name for name, _ in pairs}
     made = []
     for name, unit in pairs:
         numbered = _NUMBERED.fullmatch(name)
         axis = "" if numbered is None else _AXES[int(numbered.group(1))]
-        # Where both are there, as in VeloView's files, the plain name counts.
+        # VeloView's files have both names; the plain one counts.
         made.append((name, unit) if not axis or axis in plain else (axis, "m" if "_m" in name else unit))
     return Headings(tuple(name for name, _ in made), tuple(unit for _, unit in made))
 

@@ -1,4 +1,4 @@
-"""LAS and LAZ, the ASPRS formats of surveyors, by laspy (extra ``las``); LAZ is unpacked by lazrs."""
+"""LAS and LAZ, the ASPRS survey formats, read by laspy and lazrs (extra ``las``)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from perception.io.raw import RawCloud, as_float32, check_near_origin
 from perception.types import FloatArray
 
 _INSTALL = "pip install 'sparsight[las]'"
-#: Of the header: minor version, its size, first byte of the points, records before them, bytes a point and
-#: points; and what version 1.4 adds: first byte and number of records behind the points, and points.
+#: Header fields: minor version, header size, offset of points, number of records before them, bytes per
+#: point,
+#: number of points. Version 1.4 adds offset and number of the records after the points, and their number.
 _HEADER = struct.Struct("<25xB68xHII1xHI")
 _LONG_HEADER = struct.Struct("<124xQIQ")
-#: Least bytes of such a record.
+#: Smallest sizes of these records.
 _RECORD_BYTES, _LONG_RECORD_BYTES = 54, 60
-#: Points that are unpacked at a time.
+#: Points to unpack at a time.
 _PIECE = 1_000_000
 
 
 def read_las(path: Path) -> RawCloud:
-    """Read x, y, z, with the file's own scale and offset, and intensity.
+    """Read x, y, z, with the file's scale and offset, and intensity.
 
-    A coordinate system that the file names is not read: coordinates are taken as metres around the sensor.
+    Coordinates are metres around the sensor; the file's coordinate system is ignored.
 
     Raises:
-        DataError: damaged, truncated, no LAS file, or map coordinates.
-        ImportError: laspy, or for LAZ lazrs, is missing; the message names the extra.
+        DataError: the file is damaged, truncated, not LAS, or in map coordinates.
+        ImportError: laspy, or lazrs for LAZ, is missing; the message has the pip command.
     """
     try:
         import laspy
@@ -61,24 +62,24 @@ def read_las(path: Path) -> RawCloud:
         promised = file.header.point_count
     count = sum(map(len, coordinates))
     if count != promised:
-        raise DataError(f"{path}: truncated, {count} of {promised} promised points are there; copy it again")
+        raise DataError(f"{path}: truncated, {count} of {promised} points are there. Copy the file again.")
     if not count:
         return RawCloud(np.zeros((0, 3), np.float32), None)
     intensity = np.concatenate(bright)
-    # The format has the field whether or not the sensor measured it.
+    # The field exists even if the sensor did not measure intensity.
     return RawCloud(np.concatenate(coordinates), intensity if intensity.any() else None)
 
 
 @contextmanager
 def _checked(path: Path, stream: BinaryIO) -> Iterator[None]:
-    """Refuse counts in the header (ASPRS' LAS 1.4, table 3) that the file is too small for.
+    """Refuse counts in the header (ASPRS LAS 1.4, table 3) that do not fit the file's size.
 
-    laspy would first believe them, for hours; and lazrs, which ends the process where memory does not do.
+    laspy would loop for hours over wrong counts, and lazrs would abort the process.
     """
     head = stream.read(_HEADER.size + _LONG_HEADER.size)
     size = os.fstat(stream.fileno()).st_size
     if len(head) < _HEADER.size or not head.startswith(b"LASF"):
-        raise DataError(f"{path}: no LAS file: it does not begin with LASF; export it again")
+        raise DataError(f"{path}: not a LAS file, as it does not begin with LASF. Export it again.")
     minor, head_bytes, start, records, length, points = _HEADER.unpack_from(head)
     records_bytes = records * _RECORD_BYTES
     packed = bool(head[104] & 0x80)
@@ -86,22 +87,22 @@ def _checked(path: Path, stream: BinaryIO) -> Iterator[None]:
         at, more, points = _LONG_HEADER.unpack_from(head, _HEADER.size)
         records_bytes += 0 if at + more * _LONG_RECORD_BYTES <= size else size
     if not head_bytes + records_bytes <= start <= size:
-        raise DataError(f"{path}: damaged: its header promises more than its {size} bytes; copy it again")
+        raise DataError(f"{path}: damaged, its header promises more than its {size} bytes. Copy it again.")
     if not packed and start + points * length > size:
         there = (size - start) // max(length, 1)
-        raise DataError(f"{path}: truncated, {there} of {points} promised points are there; copy it again")
+        raise DataError(f"{path}: truncated, {there} of {points} points are there. Copy the file again.")
     if packed and not _chunks(stream, start, size) * length <= size:
-        raise DataError(f"{path}: damaged or cut off: its table of chunks is wrong; copy it again")
+        raise DataError(f"{path}: damaged or cut off, its chunk table is wrong. Copy the file again.")
     stream.seek(0)
     yield
 
 
 def _chunks(stream: BinaryIO, start: int, size: int) -> float:
-    """How many chunks a LAZ file says it has, each with one point at least; infinite without a table."""
+    """Return the number of chunks that a LAZ file declares; infinite without a chunk table."""
     stream.seek(start)
     at = int.from_bytes(stream.read(8), "little", signed=True)
     if at == -1:
-        # Its place was not known when the file was begun: it stands at the end.
+        # Writers that did not know the offset in advance write it at the end.
         stream.seek(max(size - 8, 0))
         at = int.from_bytes(stream.read(8), "little", signed=True)
     if not start + 8 <= at <= size - 8:
@@ -112,17 +113,14 @@ def _chunks(stream: BinaryIO, start: int, size: int) -> float:
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Whatever the libraries raise for damaged bytes, as a ``DataError`` that names the file."""
+    """Convert the libraries' errors to a ``DataError`` that names the file."""
     try:
         yield
     except (DataError, ImportError, KeyboardInterrupt, SystemExit):
         raise
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot read the file ({error.strerror or error}); check the path"
-        ) from error
+        raise DataError(f"{path}: reading failed ({error.strerror or error}). Check the path.") from error
     except BaseException as error:
-        # They have no common base: laspy's own, struct.error, ValueError, lazrs' own, and a panic of Rust,
-        # which is no Exception.
-        said = str(error)[:300] or type(error).__name__
-        raise DataError(f"{path}: no LAS file, damaged or cut off ({said}); copy it again") from error
+        # The errors of laspy, lazrs and struct have no common base; a panic of Rust is not an Exception.
+        reason = str(error)[:300] or type(error).__name__
+        raise DataError(f"{path}: not a LAS file, damaged or cut off ({reason}). Copy it again.") from error

@@ -1,24 +1,20 @@
-"""LZF, the compression of ``DATA binary_compressed`` in PCD files (Marc Lehmann's liblzf format).
+"""LZF decompression for ``DATA binary_compressed`` in PCD files (Marc Lehmann's liblzf format).
 
-A plain Python loop over the tokens: a scan of 120k points takes a fraction of a second.
+A loop in Python: a scan of 120k points takes a fraction of a second.
 """
 
 from __future__ import annotations
 
 
 def decompress_lzf(data: bytes, size: int) -> bytes:
-    """Undo LZF.
+    """Decompress LZF to ``size`` bytes.
 
     A control byte below 32 copies that many plus one literal bytes. Any other is a back reference:
     three bits of length (7: one more byte follows) and thirteen bits of distance.
 
-    Args:
-        data: the compressed bytes.
-        size: how many bytes must come out.
-
     Raises:
-        ValueError: the data end in the middle, point before their start or give another size. Nothing
-            beyond ``size`` bytes and one token is ever held.
+        ValueError: the data are cut off, refer to bytes before their start, or give another size. Memory
+            never exceeds ``size`` bytes and one token.
     """
     output = bytearray()
     position, end = 0, len(data)
@@ -39,7 +35,7 @@ def decompress_lzf(data: bytes, size: int) -> bytes:
             position += 1
             _copy_back(output, start, length + 2)
     except IndexError as error:
-        raise ValueError("compressed data end in the middle of a token") from error
+        raise ValueError("compressed data are cut off within a token") from error
     if position != end or len(output) != size:
         more = "more than " if position < end else ""
         raise ValueError(f"compressed data give {more}{len(output)} bytes instead of {size}")

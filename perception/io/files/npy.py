@@ -1,4 +1,4 @@
-"""NumPy ``.npy``: one array (N, 3) or (N, 4) of numbers; pickled objects are refused."""
+"""NumPy ``.npy`` files with one array (N, 3) or (N, 4); pickled objects are refused."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 def read_npy(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
-    """Read an array of x, y, z and, in a fourth column, intensity.
-
-    Args:
-        path: the file.
-        columns: names of the columns; None: x, y, z and, if there are four, intensity.
+    """Read an array of x, y, z and optionally intensity, or of the given columns.
 
     Raises:
-        DataError: no ``.npy`` file, truncated, pickled, not numbers, or other columns.
+        DataError: the file is not ``.npy``, truncated, pickled, not numbers, or has other columns.
     """
     array = _read_array(path)
     if array.ndim == 2 and columns is not None and array.shape[1] == len(columns):
@@ -34,8 +30,8 @@ def read_npy(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
     if array.ndim != 2 or columns is not None or array.shape[1] not in (3, 4):
         expected = "(N, 3) x, y, z or (N, 4) with intensity" if columns is None else f"(N, {len(columns)})"
         raise DataError(
-            f"{path}: shape {array.shape}; expected {expected}: say what the columns are, for example"
-            " --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or save other ones"
+            f"{path}: shape {array.shape}; expected {expected}. Name the columns, for example"
+            " --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or save another array."
         )
     return RawCloud(as_float32(array[:, :3]), array[:, 3] if array.shape[1] == 4 else None)
 
@@ -47,25 +43,24 @@ def write_npy(path: Path, points: FloatArray) -> None:
 
 
 def _read_array(path: Path) -> npt.NDArray[Any]:
-    """The array of a file, which must hold all that its header promises before anything is made for it."""
+    """Read the array, after checking that the file is as large as its header promises."""
     data = read_bytes(path)
     if data.startswith(b"PK"):
-        raise DataError(f"{path}: an .npz archive named .npy; save the one array with numpy.save")
+        raise DataError(f"{path}: an .npz archive named .npy. Save the array with numpy.save.")
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)
-        # 3.0 differs from 2.0 in names of fields only, which no array of numbers has.
+        # Version 3.0 differs from 2.0 only in field names, which arrays of numbers do not have.
         shape, by_column, dtype = _HEADERS.get(version, np.lib.format.read_array_header_2_0)(stream)
     except Exception as error:
-        # NumPy evaluates the header as Python: a damaged one is a syntax error, a token error, a recursion.
-        said = str(error)[:200] or type(error).__name__
+        # NumPy evaluates the header as Python, so damage raises SyntaxError, RecursionError and others.
+        reason = str(error)[:200] or type(error).__name__
         raise DataError(
-            f"{path}: not a readable .npy file ({said}); write it again with numpy.save from a float array"
+            f"{path}: not a readable .npy file ({reason}). Write a float array with numpy.save."
         ) from error
     if dtype.kind not in "fiu":
         raise DataError(
-            f"{path}: not a readable .npy file of points (dtype {str(dtype)[:80]});"
-            " expected an array of float or integer numbers"
+            f"{path}: the .npy array has dtype {str(dtype)[:80]}. Save an array of float or integer numbers."
         )
     body = memoryview(data)[stream.tell() :]
     needed = math.prod(shape) * dtype.itemsize if all(0 <= size <= len(data) for size in shape) else None
@@ -74,7 +69,7 @@ def _read_array(path: Path) -> npt.NDArray[Any]:
             "more bytes than the file has" if needed is None else f"{needed - len(body)} of {needed} bytes"
         )
         raise DataError(
-            f"{path}: not a readable .npy file: truncated, or its header is damaged; {missing} are missing;"
-            " copy it again"
+            f"{path}: not a readable .npy file: truncated, or its header is damaged; {missing} are missing."
+            " Copy the file again."
         )
     return np.frombuffer(body[:needed], dtype).reshape(shape, order="F" if by_column else "C")

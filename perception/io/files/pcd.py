@@ -1,8 +1,7 @@
 """Point Cloud Library ``.pcd`` files: ascii, binary and binary_compressed, organised or not.
 
-Follows "The PCD file format" of the PCL documentation. VIEWPOINT is ignored, as other readers do:
-the points are taken as they are stored. A field of COUNT 0 occupies no bytes and no column: PCL pads its
-point types with such fields, named ``_``.
+Follows "The PCD file format" of the PCL documentation. VIEWPOINT is ignored, as in other readers. A field of
+COUNT 0 has no bytes and no column; PCL pads point types with such fields, named ``_``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from perception.errors import DataError
 from perception.io.files.lzf import decompress_lzf
 from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
-from perception.io.text import parse_count
+from perception.io.text import parse_count, parse_table
 from perception.types import FloatArray
 
 _TYPES = {("F", 4), ("F", 8)} | {(kind, size) for kind in "IU" for size in (1, 2, 4, 8)}
@@ -41,7 +40,7 @@ class _Header:
     fields: tuple[_Field, ...]
     points: int
     encoding: str
-    data_line: int  #: number of the first line (from 1) or the offset of the first byte after the header
+    data_line: int  #: number, from 1, of the first line after the header
     data_offset: int
 
     @property
@@ -50,10 +49,10 @@ class _Header:
 
 
 def read_pcd(path: Path) -> RawCloud:
-    """Read x, y, z and intensity (or i, reflectivity, ...) of any numeric type; other fields are skipped.
+    """Read x, y, z and intensity (or i, reflectivity, ...) of any numeric type.
 
     Raises:
-        DataError: a bad header or field, truncated data, or a value that is no number.
+        DataError: the header or a field is invalid, data are truncated, or a value is not a number.
     """
     data = read_bytes(path)
     header = _parse_header(path, data)
@@ -92,10 +91,11 @@ def _parse_header(path: Path, data: bytes) -> _Header:
             return _build_header(path, entries, values, line_number + 1, min(offset, len(data)))
         if key.upper() not in _KEYS:
             raise DataError(
-                f"{path}: line {line_number}: unknown header entry {key[:40]!r}; not a PCD file, or damaged"
+                f"{path}: line {line_number}: unknown header entry {key[:40]!r}. The file is damaged or not"
+                " PCD; export it again."
             )
         entries[key.upper()] = values
-    raise DataError(f"{path}: no DATA line; not a PCD file, or cut off within its header: export it again")
+    raise DataError(f"{path}: no DATA line. The file is cut off or not PCD; export it again.")
 
 
 def _build_header(
@@ -104,18 +104,18 @@ def _build_header(
     if encoding not in (["ascii"], ["binary"], ["binary_compressed"]):
         raise DataError(
             f"{path}: line {data_line - 1}: DATA {' '.join(encoding)[:80]};"
-            " expected ascii, binary or binary_compressed"
+            " expected ascii, binary or binary_compressed. Export the file again."
         )
     names = entries.get("FIELDS") or entries.get("COLUMNS") or []
     if not names:
-        raise DataError(
-            f"{path}: header entry FIELDS is missing; expected for example FIELDS x y z intensity"
-        )
+        raise DataError(f"{path}: header entry FIELDS is missing. Add for example FIELDS x y z intensity.")
     sizes = _integers(path, entries, "SIZE", len(names), default=None)
     counts = _integers(path, entries, "COUNT", len(names), default=1)
     kinds = entries.get("TYPE", [])
     if len(kinds) != len(names):
-        raise DataError(f"{path}: header entry TYPE has {len(kinds)} values for {len(names)} fields")
+        raise DataError(
+            f"{path}: header entry TYPE has {len(kinds)} values for {len(names)} fields. Write one per field."
+        )
     _check_coordinates(path, [name.lower() for name in names], counts)
     fields = tuple(
         _Field(name.lower(), _dtype(path, name, kind, size), count)
@@ -126,13 +126,13 @@ def _build_header(
 
 
 def _check_coordinates(path: Path, names: list[str], counts: list[int]) -> None:
-    """Refuse x, y or z that is there, but not as one number per point."""
+    """Refuse x, y or z of several numbers per point."""
     for name in ("x", "y", "z"):
         found = [count for field, count in zip(names, counts, strict=True) if field == name]
         if found and 1 not in found:
             raise DataError(
-                f"{path}: field {name} has COUNT {found[0]}; expected COUNT 1, one coordinate per point:"
-                " export the cloud again"
+                f"{path}: field {name} has COUNT {found[0]}; expected COUNT 1, one coordinate per point."
+                " Export the cloud again."
             )
 
 
@@ -166,64 +166,59 @@ def _point_count(path: Path, entries: dict[str, list[str]]) -> int:
     height = _integers(path, entries, "HEIGHT", 1, default=1)[0]
     points = _integers(path, entries, "POINTS", 1, default=width * height)[0]
     if points != width * height:
-        raise DataError(f"{path}: POINTS {points} is not WIDTH {width} x HEIGHT {height}; correct the header")
+        raise DataError(
+            f"{path}: POINTS {points} is not WIDTH {width} x HEIGHT {height}. Correct the header."
+        )
     return points
 
 
 def _ascii_fields(path: Path, header: _Header, body: bytes) -> dict[str, npt.NDArray[Any]]:
     columns = sum(field.count for field in header.fields)
-    rows = [
-        (number, line.split())
-        for number, line in enumerate(body.split(b"\n"), header.data_line)
-        if line and not line.isspace()
-    ]
-    for number, values in rows:
-        if len(values) != columns:
-            raise DataError(f"{path}: line {number}: {len(values)} values, expected {columns}")
+    lines = enumerate(body.split(b"\n"), header.data_line)
+    rows = [(number, line) for number, line in lines if line and not line.isspace()]
+    for number, line in rows:
+        count = len(line.split())
+        if count != columns:
+            raise DataError(
+                f"{path}: line {number}: {count} values, expected {columns}. Export the file again."
+            )
     if len(rows) != header.points:
         raise DataError(
-            f"{path}: {len(rows)} points after DATA ascii, the header promises {header.points};"
-            " cut off or a wrong POINTS entry: export it again"
+            f"{path}: {len(rows)} points after DATA ascii, but the header promises {header.points}."
+            " The file is cut off or POINTS is wrong; export it again."
         )
-    fields: dict[str, npt.NDArray[Any]] = {}
+    places: dict[str, int] = {}
+    dtypes = []
     column = 0
     for field in header.fields:
-        if field.count == 1 and field.name != "_":
-            fields.setdefault(field.name, _ascii_column(path, rows, column, field))
+        if field.count == 1 and field.name != "_" and field.name not in places:
+            places[field.name] = column
+            dtypes.append(field.dtype)
         column += field.count
-    return fields
-
-
-def _ascii_column(
-    path: Path, rows: list[tuple[int, list[bytes]]], column: int, field: _Field
-) -> npt.NDArray[Any]:
-    values = np.empty(len(rows), np.float64)
-    for index, (number, row) in enumerate(rows):
-        try:
-            values[index] = float(row[column])
-        except ValueError as error:
-            text = row[column].decode("ascii", errors="replace")[:40]
-            raise DataError(f"{path}: line {number}: field {field.name} is {text!r}, not a number") from error
-    return restore_bytes(values, field.dtype)
+    table = parse_table(path, rows, places)
+    return {
+        name: restore_bytes(table[:, row], dtype)
+        for row, (name, dtype) in enumerate(zip(places, dtypes, strict=True))
+    }
 
 
 def _compressed_fields(path: Path, header: _Header, body: memoryview) -> dict[str, npt.NDArray[Any]]:
-    """Sizes (two uint32), then LZF data in which each field is stored as one whole column."""
+    """Decompress the columns: two uint32 sizes, then LZF data, one whole column per field."""
     if len(body) < 8:
-        raise DataError(f"{path}: truncated, the sizes of the compressed data are missing; export it again")
+        raise DataError(f"{path}: truncated, the sizes of the compressed data are missing. Export it again.")
     compressed_size, size = struct.unpack("<II", body[:8])
     needed = header.points * header.row_bytes
     if size != needed:
         raise DataError(
-            f"{path}: holds {size} uncompressed bytes, the header promises {needed}; export it again"
+            f"{path}: {size} uncompressed bytes, but the header promises {needed}. Export the file again."
         )
     if len(body) - 8 < compressed_size:
         missing = compressed_size - len(body) + 8
-        raise DataError(f"{path}: truncated, {missing} compressed bytes are missing; copy or export it again")
+        raise DataError(f"{path}: truncated, {missing} compressed bytes are missing. Copy the file again.")
     try:
         data = decompress_lzf(bytes(body[8 : 8 + compressed_size]), size)
     except ValueError as error:
-        raise DataError(f"{path}: damaged, {error}; copy or export it again") from error
+        raise DataError(f"{path}: damaged, {error}. Copy or export the file again.") from error
     fields: dict[str, npt.NDArray[Any]] = {}
     offset = 0
     for field in header.fields:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.raw import RawCloud, packed_columns, raw_from_fields, read_bytes, restore_bytes
-from perception.io.text import parse_count
+from perception.io.text import parse_count, parse_table
 from perception.types import FloatArray
 
 _TYPES = {
@@ -30,11 +30,11 @@ _ORDERS = {"ascii": "=", "binary_little_endian": "<", "binary_big_endian": ">"}
 class _Element:
     name: str
     count: int
-    properties: list[tuple[str, str]] = field(default_factory=list)  #: name and numpy's code of the type
+    properties: list[tuple[str, str]] = field(default_factory=list)  #: name and NumPy type code
     has_list: bool = False
 
     def fields(self, order: str) -> list[tuple[str, np.dtype[Any], int]]:
-        """Name, type and 1 of each property; the order of the bytes is known once the header is read."""
+        """Return name, type and count (1) of each property, for a byte order."""
         return [(name, np.dtype(order + code), 1) for name, code in self.properties]
 
 
@@ -50,7 +50,8 @@ def read_ply(path: Path) -> RawCloud:
     """Read the vertices' x, y, z and intensity (or scalar_intensity, reflectance, ...) of any numeric type.
 
     Raises:
-        DataError: a bad header, a list property in or before the vertices, truncated data, a bad number.
+        DataError: the header or a number is invalid, data are truncated, or a list property precedes or
+            belongs to the vertices.
     """
     data = read_bytes(path)
     header = _parse_header(path, data)
@@ -83,23 +84,23 @@ def _parse_header(path: Path, data: bytes) -> _Header:
         offset, number = end + 1, number + 1
         if number == 1:
             if words != ["ply"]:
-                raise DataError(f"{path}: line 1 is not 'ply'; not a PLY file")
+                raise DataError(f"{path}: line 1 is not 'ply', so this is not a PLY file. Export it again.")
             continue
         if words == ["end_header"]:
             if not header.encoding:
-                raise DataError(f"{path}: the format line is missing; expected 'format ascii 1.0' or binary")
+                raise DataError(f"{path}: the format line is missing. Add for example 'format ascii 1.0'.")
             header.data_line, header.data_offset = number + 1, offset
             return header
         if words and words[0] not in ("comment", "obj_info"):
             _parse_header_line(f"{path}: line {number}", words, header)
-    raise DataError(f"{path}: no end_header; not a PLY file, or cut off within its header: export it again")
+    raise DataError(f"{path}: no end_header. The file is cut off or not PLY; export it again.")
 
 
 def _parse_header_line(place: str, words: list[str], header: _Header) -> None:
     if words[0] == "format" and len(words) >= 2 and words[1] in _ORDERS:
         if header.encoding not in ("", words[1]):
             raise DataError(
-                f"{place}: format {words[1]} after format {header.encoding}; export the file again"
+                f"{place}: format {words[1]} after format {header.encoding}. Export the file again."
             )
         header.encoding = words[1]
     elif words[0] == "element" and len(words) == 3 and (count := parse_count(words[2])) is not None:
@@ -109,15 +110,15 @@ def _parse_header_line(place: str, words: list[str], header: _Header) -> None:
     elif words[0] == "property" and len(words) == 3 and words[1] in _TYPES and header.elements:
         header.elements[-1].properties.append((words[2].lower(), _TYPES[words[1]]))
     else:
-        raise DataError(f"{place}: cannot read header entry {' '.join(words)[:80]!r}; export the file again")
+        raise DataError(f"{place}: unknown header entry {' '.join(words)[:80]!r}. Export the file again.")
 
 
 def _split_at_vertex(path: Path, header: _Header) -> tuple[list[_Element], _Element]:
-    """The elements stored before the vertices, and the vertices."""
+    """Return the elements stored before the vertices, and the vertices."""
     names = [element.name for element in header.elements]
     if "vertex" not in names:
         raise DataError(
-            f"{path}: no element vertex among {', '.join(names) or 'none'}; export it as a point cloud"
+            f"{path}: no element vertex; elements: {', '.join(names) or 'none'}. Export a point cloud."
         )
     index = names.index("vertex")
     before, vertex = header.elements[:index], header.elements[index]
@@ -125,7 +126,7 @@ def _split_at_vertex(path: Path, header: _Header) -> tuple[list[_Element], _Elem
     if vertex.has_list or (blocking and header.encoding != "ascii"):
         raise DataError(
             f"{path}: element {blocking[0].name} has a list property in or before the vertices, which is not"
-            " supported; export the plain point cloud"
+            " supported. Export the points without faces."
         )
     return before, vertex
 
@@ -142,18 +143,18 @@ def _ascii_fields(
     rows = lines[start : start + vertex.count]
     if len(rows) < vertex.count:
         raise DataError(
-            f"{path}: truncated, {len(rows)} of {vertex.count} promised vertices are there; export it again"
+            f"{path}: truncated, {len(rows)} of {vertex.count} vertices are there. Export the file again."
         )
-    table = np.empty((vertex.count, len(vertex.properties)), np.float64)
-    for index, (number, line) in enumerate(rows):
-        values = line.split()
-        if len(values) != len(vertex.properties):
-            raise DataError(f"{path}: line {number}: {len(values)} values, expected {len(vertex.properties)}")
-        try:
-            table[index] = [float(value) for value in values]
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: a value is not a number ({str(error)[:80]})") from error
-    fields: dict[str, npt.NDArray[Any]] = {}
-    for column, (name, dtype, _) in enumerate(vertex.fields(_ORDERS["ascii"])):
-        fields.setdefault(name, restore_bytes(table[:, column], dtype))
-    return fields
+    count = len(vertex.properties)
+    for number, line in rows:
+        found = len(line.split())
+        if found != count:
+            raise DataError(
+                f"{path}: line {number}: {found} values, expected {count}. Export the file again."
+            )
+    places: dict[str, int] = {}
+    for column, (name, _) in enumerate(vertex.properties):
+        places.setdefault(name, column)
+    table = parse_table(path, rows, places)
+    dtypes = {name: dtype for name, dtype, _ in reversed(vertex.fields(_ORDERS["ascii"]))}
+    return {name: restore_bytes(table[:, row], dtypes[name]) for row, name in enumerate(places)}

@@ -1,4 +1,4 @@
-"""Where the sensor was, from the odometry, poses or transforms of a recording, at any time in between."""
+"""Sensor poses from the odometry, poses or transforms of a recording, interpolated in time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from perception.errors import DataError
 from perception.io.recordings import foxglove, ros
-from perception.io.recordings.bags import Bag, Topic, listed
+from perception.io.recordings.bags import Bag, Topic, join_names
 from perception.io.recordings.stamped import StampedTransform
 from perception.io.recordings.trajectory import Trajectory
 
@@ -22,19 +22,19 @@ _Matrix = npt.NDArray[np.float64]
 
 
 class BagPoses:
-    """Poses of a recording; it is read through once.
+    """Sensor poses of a recording, which is read once.
 
-    With odometry or poses the sensor's own place on the robot is taken into account where transforms that
-    never change lead from the robot's frame to the sensor's; where none do, it is taken to be the same.
+    Odometry and poses describe the robot. Static transforms give the sensor's position on it; without them,
+    the sensor is assumed at the robot's origin.
 
     Args:
-        bag: open.
-        topic: of odometry, poses or transforms; by default the only one with odometry or poses, else all
-            with transforms.
-        sensor: what the recording calls the sensor's frame.
+        bag: open recording.
+        topic: topic of odometry, poses or transforms. The default is the only topic with odometry or poses,
+            else all topics with transforms.
+        sensor: the recording's name of the sensor's frame.
 
     Raises:
-        DataError: there is no such topic, no pose at all, or several to choose from.
+        DataError: the topic does not exist, there are no poses, or several topics have some.
     """
 
     def __init__(self, bag: Bag, topic: str | None = None, *, sensor: str = "") -> None:
@@ -53,14 +53,14 @@ class BagPoses:
         self._start = self._start_of(chosen, sensor)
         self.frame_id = self._chain(self._start)[-1]
         if self.frame_id == self._start:
-            known = listed(sorted(self._edges)) or "none"
+            known = join_names(sorted(self._edges)) or "none"
             raise DataError(
-                f"{bag.path}: {listed(self.topics)}: nothing leads to the sensor's frame {sensor!r};"
-                f" frames: {known}; choose a topic with poses with --pose-topic"
+                f"{bag.path}: {join_names(self.topics)}: no transform leads to the sensor's frame {sensor!r};"
+                f" frames: {known}. Choose a topic of poses with --pose-topic."
             )
 
     def at(self, time_ns: int) -> _Matrix | None:
-        """(4, 4) float64 map_from_lidar at a time; ``None`` where no pose is within a second of it."""
+        """Return (4, 4) float64 map_from_lidar at a time, or None without a pose within a second."""
         made, child = np.eye(4), self._start
         while child in self._edges:
             child, track = self._edges[child]
@@ -71,16 +71,19 @@ class BagPoses:
         return made
 
     def _chain(self, frame: str) -> list[str]:
-        """The frame and those above it; a ring of frames is an error."""
+        """Return a frame and its ancestors; raise ``DataError`` for a cycle."""
         frames = [frame]
         while frames[-1] in self._edges:
             frames.append(self._edges[frames[-1]][0])
             if len(set(frames)) < len(frames):
-                raise DataError(f"{self.bag.path}: frames lead in a circle: {' -> '.join(frames)[:1000]}")
+                raise DataError(
+                    f"{self.bag.path}: transforms form a cycle: {' -> '.join(frames)[:1000]}. Choose a topic"
+                    " of poses with --pose-topic."
+                )
         return frames
 
     def _start_of(self, chosen: list[Topic], sensor: str) -> str:
-        """Where the chain begins: the sensor, or the robot where nothing leads from it to the sensor."""
+        """Return the frame at which the chain starts: the sensor, or the robot if it is not connected."""
         if chosen[0].type in _TRANSFORMS:
             return sensor
         robot = next(child for child in self._edges if self._edges[child][1].static is False)
@@ -88,26 +91,24 @@ class BagPoses:
 
 
 def pose_topics(bag: Bag, name: str | None = None) -> list[Topic]:
-    """The topics that poses are read from.
-
-    Raises:
-        DataError: see ``BagPoses``.
-    """
+    """Choose the topics of poses; raise ``DataError`` as ``BagPoses`` does."""
     if name is not None:
         chosen = next((topic for topic in bag.topics if topic.name == name), None)
         if chosen is None or chosen.type not in POSE_TYPES or not chosen.size:
             what = "no topic" if chosen is None else f"no poses ({chosen.type}, {chosen.size}) in topic"
-            raise DataError(f"{bag.path}: {what} {name!r}; topics: {bag.described()}")
+            raise DataError(
+                f"{bag.path}: {what} {name!r}. Choose another with --pose-topic; topics: {bag.described()}"
+            )
         return [chosen]
     poses = bag.topics_of(_POSES)
     if len(poses) > 1:
-        names = listed(f"{topic.name} ({topic.type})" for topic in poses)
-        raise DataError(f"{bag.path}: {len(poses)} topics hold poses: {names}; choose with --pose-topic")
+        names = join_names(f"{topic.name} ({topic.type})" for topic in poses)
+        raise DataError(f"{bag.path}: {len(poses)} topics hold poses: {names}. Choose one with --pose-topic.")
     found = poses or bag.topics_of(_TRANSFORMS)
     if all(topic.name.endswith(_STATIC) for topic in found):
         raise DataError(
-            f"{bag.path}: no poses; expected {', '.join(POSE_TYPES[:2])} or {ros.TRANSFORMS} messages;"
-            f" topics: {bag.described()}; or give a pose file with --poses"
+            f"{bag.path}: no poses; expected {', '.join(POSE_TYPES[:2])} or {ros.TRANSFORMS} messages. Name a"
+            f" pose file with --poses; topics: {bag.described()}"
         )
     return found
 
@@ -115,7 +116,7 @@ def pose_topics(bag: Bag, name: str | None = None) -> list[Topic]:
 def _read(
     bag: Bag, chosen: list[Topic]
 ) -> tuple[dict[str, list[StampedTransform]], dict[str, list[StampedTransform]]]:
-    """Transforms of the chosen topics, and those that never change, by the name of their child."""
+    """Read moving and static transforms, by the name of their child frame."""
     moving: dict[str, list[StampedTransform]] = {}
     static: dict[str, list[StampedTransform]] = {}
     fixed = {topic.name for topic in bag.topics_of(_TRANSFORMS) if topic.name.endswith(_STATIC)}
@@ -123,9 +124,14 @@ def _read(
     for one, topic in _transforms(bag, names | fixed):
         (static if topic in fixed else moving).setdefault(one.child, []).append(one)
     if not moving and not static:
-        raise DataError(f"{bag.path}: topics {listed(sorted(names))} hold no pose")
+        raise DataError(
+            f"{bag.path}: topics {join_names(sorted(names))} hold no poses. Name a pose file with --poses."
+        )
     if chosen[0].type in _POSES and len(moving) > 1:
-        raise DataError(f"{bag.path}: topic {chosen[0].name} has poses of {listed(sorted(moving))}")
+        raise DataError(
+            f"{bag.path}: topic {chosen[0].name} has poses of several frames: {join_names(sorted(moving))}."
+            " Choose another with --pose-topic."
+        )
     return moving, {child: found for child, found in static.items() if child not in moving}
 
 

@@ -1,4 +1,4 @@
-"""Scans of a recording, one after the other."""
+"""Scans of a recording."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.raw import transformed, unit_intensity
+from perception.io.raw import apply_transform, unit_intensity
 from perception.io.recordings import foxglove, ros
-from perception.io.recordings.bags import Bag, BagMessage, Topic, listed
+from perception.io.recordings.bags import Bag, BagMessage, Topic, join_names
 from perception.io.transform import ScanTransform
 from perception.types import PointCloud
 
@@ -23,10 +23,10 @@ class BagScan(NamedTuple):
     """A scan of a recording.
 
     Attributes:
-        number: its place among the messages of the topic, from 0.
-        cloud: points, with the time in the message's header; frame ``"lidar"``.
-        frame_id: what the recording calls the sensor's frame.
-        divisor: that brought its intensity to [0, 1]; of the scans that follow it is not less.
+        number: index among the messages of the topic, from 0.
+        cloud: points in frame ``"lidar"``, with the time of the message's header.
+        frame_id: the recording's name of the sensor's frame.
+        divisor: divisor of its intensity, which never decreases in later scans.
     """
 
     number: int
@@ -38,16 +38,16 @@ class BagScan(NamedTuple):
 class BagScans:
     """The scans of one topic; every iteration reads the recording again.
 
-    Intensity is brought to [0, 1] as ``load_point_cloud`` does, except that a range, once seen, holds for all
-    scans that follow: a dim scan of a sensor that counts to 255 stays dim.
+    Intensity is scaled to [0, 1] as in ``load_point_cloud``. A full scale, once seen, holds for all later
+    scans, so that a dim scan stays dim.
 
     Args:
-        bag: open.
-        topic: name of the topic; by default the only one that holds point clouds.
+        bag: open recording.
+        topic: name of the topic; the default is the only one with point clouds.
         transform: as for ``load_point_cloud``.
 
     Raises:
-        DataError: there is no such topic, none with point clouds, or several to choose from.
+        DataError: the topic does not exist, or no topic or several topics hold point clouds.
     """
 
     def __init__(self, bag: Bag, topic: str | None = None, *, transform: ScanTransform | None = None) -> None:
@@ -60,33 +60,31 @@ class BagScans:
         return self.topic.size
 
     def __iter__(self) -> Iterator[BagScan]:
-        """Raises ``DataError`` at the first scan that cannot be used."""
+        """Yield scans; raise ``DataError`` at the first unusable one."""
         for scan in self.attempts():
             if isinstance(scan, DataError):
                 raise scan
             yield scan
 
     def attempts(self) -> Iterator[BagScan | DataError]:
-        """Scans, and an error in the place of each message that cannot be used.
-
-        Raises:
-            DataError: the recording itself is damaged.
-        """
+        """Yield scans, or an error for each unusable message; raise if the recording is damaged."""
         return self._scans(_Messages(self), 0, None, 1.0)
 
     def stretch(
         self, first: int, stop: int | None = None, *, least: float = 1.0
     ) -> Iterator[BagScan | DataError]:
-        """The same for some messages in a row. Those before are passed over, not decoded.
+        """Yield the scans of a range of messages, without decoding those before it.
 
-        One that begins where the last one ended, or later, goes on there; another reads from the beginning.
+        A range that starts at or after the end of the last one continues there. Other ranges read from the
+        beginning.
 
         Args:
-            first, stop: numbers of the first message and of the one behind the last; None: to the end.
-            least: divisor of intensity that the scans before have shown.
+            first: number of the first message.
+            stop: number after the last message; None means to the end.
+            least: intensity divisor of the scans before.
 
         Raises:
-            DataError: the recording is damaged from there on. Where it is before, nothing is yielded.
+            DataError: the recording is damaged within the range. Damage before it yields nothing.
         """
         if self._running is None or self._running.number > first:
             self._running = _Messages(self)
@@ -98,30 +96,26 @@ class BagScans:
         for number, message in messages.until(first, stop):
             place = f"{self.bag.path}: topic {self.topic.name}, message {number}"
             try:
-                cloud, frame_id, least = decoded_cloud(message, place, least, self.transform)
+                cloud, frame_id, least = decode_cloud(message, place, least, self.transform)
             except DataError as error:
                 yield error
             else:
                 yield BagScan(number, replace(cloud, source=self.source(number)), frame_id, least)
 
     def source(self, number: int) -> str:
-        """What a scan says of where it is from."""
+        """Return the source of a scan: path, topic and number."""
         return f"{self.bag.path}:{self.topic.name}#{number}"
 
 
 class _Messages:
-    """The messages of a topic, from the first one on; some in a row are asked for at a time.
-
-    Attributes:
-        number: of the next one.
-    """
+    """The messages of a topic, read range by range; ``number`` is that of the next message."""
 
     def __init__(self, scans: BagScans) -> None:
         self._messages = iter(scans.bag.messages([scans.topic.name]))
         self.number = 0
 
     def until(self, first: int, stop: int | None) -> Iterator[tuple[int, BagMessage]]:
-        """Those from ``first`` on, not before where this stands, with their numbers."""
+        """Yield numbers and messages from ``first`` on, if not read before."""
         while stop is None or self.number < stop:
             try:
                 message = next(self._messages, None)
@@ -137,51 +131,52 @@ class _Messages:
 
 
 def cloud_topic(bag: Bag, name: str | None = None) -> Topic:
-    """The topic of a recording that scans are read from.
-
-    Raises:
-        DataError: see ``BagScans``.
-    """
+    """Choose the topic of scans; raise ``DataError`` as ``BagScans`` does."""
     clouds = bag.topics_of(CLOUD_TYPES)
     if name is not None:
         chosen = next((topic for topic in bag.topics if topic.name == name), None)
         if chosen is None or chosen.type not in CLOUD_TYPES:
             what = "no topic" if chosen is None else f"{chosen.type}, no point clouds, in topic"
-            raise DataError(f"{bag.path}: {what} {name!r}; topics: {bag.described()}")
+            raise DataError(
+                f"{bag.path}: {what} {name!r}. Choose another with --topic; topics: {bag.described()}"
+            )
         return chosen
     if not clouds:
         raise DataError(
-            f"{bag.path}: no topic holds {' or '.join(CLOUD_TYPES)} messages; topics: {bag.described()}"
+            f"{bag.path}: no topic holds {' or '.join(CLOUD_TYPES)} messages. Record one; topics:"
+            f" {bag.described()}"
         )
     if len(clouds) > 1:
-        names = listed(f"{topic.name} ({topic.size})" for topic in clouds)
-        raise DataError(f"{bag.path}: {len(clouds)} topics hold point clouds: {names}; choose with --topic")
+        names = join_names(f"{topic.name} ({topic.size})" for topic in clouds)
+        raise DataError(
+            f"{bag.path}: {len(clouds)} topics hold point clouds: {names}. Choose one with --topic."
+        )
     return clouds[0]
 
 
 class DecodedCloud(NamedTuple):
-    """A scan, what its message calls the sensor's frame, and the divisor of its intensity."""
+    """A scan, the sensor's frame in its message, and the divisor of its intensity."""
 
     cloud: PointCloud
     frame_id: str
     divisor: float
 
 
-def decoded_cloud(message: BagMessage, place: str, least: float, transform: ScanTransform) -> DecodedCloud:
-    """The scan of a message.
+def decode_cloud(message: BagMessage, place: str, least: float, transform: ScanTransform) -> DecodedCloud:
+    """Decode a message of one of :data:`CLOUD_TYPES`.
 
     Args:
-        message: of one of :data:`CLOUD_TYPES`.
-        place: where it comes from, for errors.
-        least: divisor of the scans before; it never becomes less, so that a dim scan stays dim.
+        message: the message.
+        place: its recording, topic and number, for errors.
+        least: intensity divisor of the scans before, which never decreases.
         transform: as for ``load_point_cloud``.
 
     Raises:
-        DataError: it cannot be decoded.
+        DataError: decoding failed.
     """
     decode = ros.ros_cloud if message.topic.type == ros.CLOUD else foxglove.foxglove_cloud
     found = decode(message, place)
-    raw = transformed(found.raw, transform)
+    raw = apply_transform(found.raw, transform)
     intensity, divisor = unit_intensity(f"{place}:", raw, least=least)
     cloud = PointCloud(
         np.column_stack([raw.xyz, intensity]),

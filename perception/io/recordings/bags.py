@@ -1,8 +1,7 @@
 """Recordings: ROS 2 bags (a folder with metadata.yaml, or one .db3 file), ROS 1 bags and MCAP files.
 
-They are read as a stream, one message (MCAP and ROS 1: one chunk) at a time, whatever their size. ROS does
-not have to be installed: ``rosbags`` reads folders, SQLite files and ROS 1 bags, ``mcap`` single MCAP files,
-whoever wrote them.
+They are streamed, one message or chunk at a time. ROS need not be installed: ``rosbags`` reads ROS bags,
+``mcap`` reads MCAP files of any writer.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from perception.io.bounded import BoundedReader
 BAG_SUFFIXES = (".mcap", ".db3", ".bag")
 _INSTALL = "pip install 'sparsight[ros]'"
 _MOST_CHARACTERS = 1000
-#: Of the first years of ROS 1; the bytes are the same.
+#: Old names of ROS 1 types with the same encoding.
 _RENAMED = {"tf/msg/tfMessage": "tf2_msgs/msg/TFMessage"}
 
 
@@ -32,10 +31,10 @@ class Topic(NamedTuple):
 
     Attributes:
         name: such as ``/points``.
-        type: of its messages, as ROS 2 (``sensor_msgs/msg/PointCloud2``) or Foxglove
-            (``foxglove.PointCloud``) call it.
-        encoding: of its messages: ``cdr`` (ROS 2), ``ros1``, ``protobuf``, ``json`` or another.
-        size: messages in it.
+        type: message type, as in ROS 2 (``sensor_msgs/msg/PointCloud2``) or Foxglove
+            (``foxglove.PointCloud``).
+        encoding: message encoding: ``cdr`` (ROS 2), ``ros1``, ``protobuf``, ``json`` or another.
+        size: number of messages.
     """
 
     name: str
@@ -45,12 +44,12 @@ class Topic(NamedTuple):
 
 
 class BagMessage(NamedTuple):
-    """A message as it is stored.
+    """A message as stored.
 
     Attributes:
-        topic: it was sent on.
-        time_ns: when it was recorded, nanoseconds since the epoch.
-        data: encoded as the topic says.
+        topic: its topic.
+        time_ns: time of recording, nanoseconds since the epoch.
+        data: bytes in the encoding of the topic.
     """
 
     topic: Topic
@@ -63,8 +62,8 @@ class Bag(ABC):
     """An open recording.
 
     Attributes:
-        path: of the file or folder.
-        topics: by name.
+        path: file or folder.
+        topics: topics, sorted by name.
     """
 
     path: Path
@@ -72,29 +71,29 @@ class Bag(ABC):
 
     @abstractmethod
     def messages(self, names: Collection[str]) -> Iterator[BagMessage]:
-        """Messages of some topics in the order of the recording's time, read as they are asked for.
+        """Stream the messages of some topics in the order of recording.
 
         Raises:
-            DataError: the recording is damaged; the message names it.
+            DataError: the recording is damaged.
         """
 
     def topics_of(self, types: Collection[str]) -> list[Topic]:
-        """Topics with messages of one of the types."""
+        """Return the topics with messages of one of the types."""
         return [topic for topic in self.topics if topic.type in types and topic.size]
 
     def described(self) -> str:
-        """The topics in words, for messages."""
-        return listed(f"{topic.name} ({topic.type}, {topic.size})" for topic in self.topics) or "none"
+        """Return the topics as text, for messages."""
+        return join_names(f"{topic.name} ({topic.type}, {topic.size})" for topic in self.topics) or "none"
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names in a message; a damaged recording may have endless ones."""
+def join_names(names: Iterable[str]) -> str:
+    """Join names for a message, limited in length, because damaged recordings have huge names."""
     text = ", ".join(names)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
 
 
 def is_bag(path: Path) -> bool:
-    """Whether a path is taken for a recording, by its suffix or its metadata.yaml."""
+    """Return True if a path looks like a recording, by its suffix or its metadata.yaml."""
     return path.suffix.lower() in BAG_SUFFIXES if not path.is_dir() else (path / "metadata.yaml").is_file()
 
 
@@ -106,16 +105,16 @@ def open_bag(path: str | Path) -> Iterator[Bag]:
         path: folder of a ROS 2 bag, or an .mcap, .db3 or .bag (ROS 1) file.
 
     Raises:
-        DataError: it is missing, damaged, cut off, or no recording; the message names it.
-        ImportError: a library is missing; the message names the extra.
+        DataError: the recording is missing, damaged, cut off, or of another kind.
+        ImportError: a library is missing; the message has the pip command.
     """
     path = Path(path)
     if not path.exists():
-        raise DataError(f"{path}: no such recording; check the path")
+        raise DataError(f"{path}: no such recording. Check the path.")
     if not is_bag(path):
         raise DataError(
-            f"{path}: not a recording; expected an .mcap, .db3 or .bag (ROS 1) file, or the folder of a ROS 2"
-            " bag with its metadata.yaml"
+            f"{path}: not a recording. Name an .mcap, .db3 or .bag (ROS 1) file, or the folder of a ROS 2 bag"
+            " with its metadata.yaml."
         )
     opened = {".mcap": _open_mcap, ".bag": _open_rosbag1} if path.is_file() else {}
     with opened.get(path.suffix.lower(), _open_rosbag2)(path) as bag:
@@ -176,7 +175,7 @@ def _opened(path: Path, reader: Any, encoding: Callable[[Any], str]) -> Iterator
 
 
 class _BoundedPath:
-    """What the library asks of a path; see ``BoundedReader``."""
+    """The methods of a path that rosbags needs, opening a ``BoundedReader``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -201,7 +200,7 @@ class _McapBag(Bag):
             return
         with _damage(self.path):
             self.stream.seek(0)
-            # Without an index the reader of the library would hold the whole file to sort it by time.
+            # Without an index, make_reader would load the whole file to sort it by time.
             reader = make_reader(self.stream) if self.indexed else NonSeekingReader(self.stream)
             for _, channel, message in reader.iter_messages(set(names), log_time_order=self.indexed):
                 yield BagMessage(topics[channel.topic], message.log_time, message.data)
@@ -230,7 +229,7 @@ def _open_mcap(path: Path) -> Iterator[Bag]:
 
 
 def _scanned(stream: Any) -> tuple[dict[int, Any], dict[int, Any], Counter[int]]:
-    """Schemas, channels and counts of a file without an index: all of it is read once."""
+    """Read schemas, channels and counts of a file without an index, from end to end."""
     from mcap.records import Channel, Message, Schema
     from mcap.stream_reader import StreamReader
 
@@ -248,30 +247,30 @@ def _scanned(stream: Any) -> tuple[dict[int, Any], dict[int, Any], Counter[int]]
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Whatever a library raises for damaged bytes, as a ``DataError`` that names the recording."""
+    """Convert a library's errors to a ``DataError`` that names the recording."""
     try:
         yield
     except (DataError, ImportError):
         raise
     except Exception as error:
-        # The libraries have no common base: struct.error, KeyError, zstd, SQLite and their own. A damaged
-        # length is a MemoryError, a damaged metadata.yaml a RecursionError.
-        said = str(error)[:500] or type(error).__name__
+        # Errors of struct, zstd, SQLite and the libraries have no common base. A damaged length raises
+        # MemoryError, a damaged metadata.yaml RecursionError.
+        reason = str(error)[:500] or type(error).__name__
         raise DataError(
-            f"{path}: cannot be read, damaged or cut off ({said}); copy it again, or repair it with"
-            " 'mcap recover' (MCAP), 'ros2 bag reindex' (folder) or 'rosbag reindex' (ROS 1)"
+            f"{path}: damaged or cut off ({reason}). Copy it again, or repair it with 'mcap recover' (MCAP),"
+            " 'ros2 bag reindex' (folder) or 'rosbag reindex' (ROS 1)."
         ) from error
 
 
 def _type_name(schema: Any) -> str:
-    """``sensor_msgs/PointCloud2``, as ROS 1 has it, is ``sensor_msgs/msg/PointCloud2``."""
+    """Return ROS 2's name of a type: ``sensor_msgs/PointCloud2`` is ``sensor_msgs/msg/PointCloud2``."""
     name = "" if schema is None else schema.name
     package, slash, rest = name.partition("/")
     return f"{package}/msg/{rest}" if slash and "/" not in rest else name
 
 
 def _topics(known: Iterable[tuple[str, str, str, int]]) -> tuple[Topic, ...]:
-    """Topics by name, from name, type, encoding and messages of each of their connections."""
+    """Merge connections (name, type, encoding, messages) to topics, sorted by name."""
     found: dict[str, Topic] = {}
     for name, kind, encoding, size in known:
         before = found[name].size if name in found else 0

@@ -30,20 +30,19 @@ _Transform = tuple[str, str, int, list[float], list[float]]
 
 
 def foxglove_cloud(message: BagMessage, place: str) -> StampedCloud:
-    """A ``foxglove.PointCloud``, brought into its frame by its own pose.
-
-    Args:
-        message: of that type.
-        place: recording, topic and message, for errors.
+    """Decode a ``foxglove.PointCloud`` and apply its pose.
 
     Raises:
-        DataError: it cannot be decoded.
+        DataError: decoding failed; ``place`` goes into the message.
     """
     record = _decoded(message, place, _cloud_record)
     data = np.frombuffer(record["data"], np.uint8)
     stride = record["point_stride"]
     if stride < 1:
-        raise DataError(f"{place}: point_stride is {stride}; expected the bytes from one point to the next")
+        raise DataError(
+            f"{place}: point_stride is {stride}; expected the bytes per point. Correct the program that"
+            " wrote it."
+        )
     count = len(data) // stride
     fields = [
         PackedField(name, None if kind not in _DATATYPES else np.dtype(_DATATYPES[kind]), offset)
@@ -53,7 +52,7 @@ def foxglove_cloud(message: BagMessage, place: str) -> StampedCloud:
     position, quaternion = record["pose"]
     moved, turned = rigid(position, quaternion, place)
     if moved.any() or abs(turned[3]) < 1.0:
-        # Numbers beyond float64, and NaN that signal, stay what they are without a warning.
+        # Huge numbers and signalling NaN pass without a warning.
         with np.errstate(over="ignore", invalid="ignore"):
             xyz = Rotation.from_quat(turned).apply(raw.xyz.astype(np.float64)) + moved
         raw = RawCloud(as_float32(xyz), raw.intensity)
@@ -61,14 +60,10 @@ def foxglove_cloud(message: BagMessage, place: str) -> StampedCloud:
 
 
 def foxglove_transforms(message: BagMessage, place: str) -> list[StampedTransform]:
-    """What a transform, a list of them, or a pose says about frames.
-
-    Args:
-        message: of one of these types.
-        place: recording, topic and message, for errors.
+    """Decode a transform, a list of transforms, or a pose.
 
     Raises:
-        DataError: it cannot be decoded, or a rotation has no length.
+        DataError: decoding failed, or a quaternion is zero; ``place`` goes into the message.
     """
     made = _decoded(message, place, lambda data: _transform_records(message.topic.type, data))
     return [
@@ -81,13 +76,14 @@ def _decoded(message: BagMessage, place: str, read: Callable[[Any], Any]) -> Any
     encoding = message.topic.encoding
     if encoding not in ("protobuf", "json"):
         raise DataError(
-            f"{place}: messages are encoded as {encoding or 'nothing known'!r}; expected 'protobuf' or 'json'"
+            f"{place}: unknown encoding {encoding!r}; expected 'protobuf' or 'json'. Choose another topic."
         )
     try:
         return read(read_message(message.data) if encoding == "protobuf" else json.loads(message.data))
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataError(
-            f"{place}: damaged, {len(message.data)} bytes are no {message.topic.type} ({error})"
+            f"{place}: damaged, {len(message.data)} bytes are not a {message.topic.type} ({error}). Record it"
+            " again."
         ) from error
 
 
@@ -139,7 +135,7 @@ def _time(message: _Message, field: int) -> int:
 
 
 def _pose(message: _Message) -> tuple[list[float], list[float]]:
-    """Position and rotation; without a rotation nothing is turned."""
+    """Return position and quaternion; the default is the identity."""
     position, turn = (read_message(content(message, field)) for field in (1, 2))
     quaternion = [double(turn, field) for field in (1, 2, 3, 4)] if turn else [0.0, 0.0, 0.0, 1.0]
     return [double(position, field) for field in (1, 2, 3)], quaternion

@@ -1,4 +1,4 @@
-"""Points that lie packed in the bytes of a message, each field at an offset of its own."""
+"""Points packed in the bytes of a message."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class PackedField(NamedTuple):
     """A field of a point.
 
     Attributes:
-        name: as the message has it.
-        dtype: with its byte order, or ``None`` for a type that the format does not know.
-        offset: of its first byte within a point.
-        numbers: in it; only fields of one number are read.
+        name: name in the message.
+        dtype: type with byte order, or None if unknown.
+        offset: first byte within a point.
+        numbers: count of numbers; only fields of one number are read.
     """
 
     name: str
@@ -34,9 +34,9 @@ class PackedCloud:
     """Points of a message.
 
     Attributes:
-        fields: of each point.
-        width, height: points a row, and rows.
-        point_step, row_step: bytes from a point, and from a row, to the next; they may be padded.
+        fields: fields of a point.
+        width, height: points per row, and rows.
+        point_step, row_step: bytes per point and per row, including padding.
         data: (bytes,) uint8.
     """
 
@@ -48,10 +48,7 @@ class PackedCloud:
     data: npt.NDArray[np.uint8]
 
     def to_raw(self, place: str) -> RawCloud:
-        """x, y, z and intensity; rows with NaN are kept.
-
-        Args:
-            place: recording, topic and message, for errors.
+        """Return x, y, z and intensity; rows with NaN stay.
 
         Raises:
             DataError: a field is missing, of an unknown type or outside its point, or bytes are missing.
@@ -60,8 +57,8 @@ class PackedCloud:
         missing = [name for name in ("x", "y", "z") if name not in named]
         if missing:
             raise DataError(
-                f"{place}: no field {', '.join(missing)} among"
-                f" {', '.join(field.name for field in self.fields) or 'none'}; choose another topic"
+                f"{place}: no field {', '.join(missing)}; fields:"
+                f" {', '.join(field.name for field in self.fields) or 'none'}. Choose another topic."
             )
         if not self.width * self.height:
             return RawCloud(np.zeros((0, 3), np.float32), None)
@@ -75,30 +72,31 @@ class PackedCloud:
         if self.height > 1 and self.row_step < self.width * self.point_step:
             raise DataError(
                 f"{place}: row_step is {self.row_step}, less than width {self.width} x point_step"
-                f" {self.point_step}; correct the driver that wrote it"
+                f" {self.point_step}. Correct the driver that wrote it."
             )
         needed = self._row_step * (self.height - 1) + self.width * self.point_step
         if len(self.data) < needed:
             raise DataError(
-                f"{place}: truncated, {needed - len(self.data)} of {needed} bytes of points are missing"
+                f"{place}: truncated, {needed - len(self.data)} of {needed} bytes of points are missing."
+                " Record it again."
             )
 
     @property
     def _row_step(self) -> int:
-        # Drivers that send one row often leave its length out.
+        # Drivers often leave row_step at 0 for a single row.
         return self.row_step if self.height > 1 else self.width * self.point_step
 
     def _column(self, place: str, field: PackedField) -> npt.NDArray[Any]:
-        """(N,) values of a field."""
+        """Return the (N,) values of a field."""
         if field.dtype is None or field.numbers > 1:
             raise DataError(
-                f"{place}: field {field.name} is of an unknown datatype or holds {field.numbers} numbers;"
-                " expected one number of 1, 2, 4 or 8 bytes"
+                f"{place}: field {field.name} has an unknown datatype or {field.numbers} numbers; expected"
+                " one number of 1, 2, 4 or 8 bytes. Correct the driver that wrote it."
             )
         if field.offset < 0 or field.offset + field.dtype.itemsize > self.point_step:
             raise DataError(
-                f"{place}: field {field.name} at byte {field.offset} does not fit into point_step"
-                f" {self.point_step}"
+                f"{place}: field {field.name} at byte {field.offset} exceeds point_step {self.point_step}."
+                " Correct the driver that wrote it."
             )
         values: npt.NDArray[Any] = np.ndarray(
             (self.height, self.width),
@@ -107,5 +105,5 @@ class PackedCloud:
             field.offset,
             (self._row_step, self.point_step),
         )
-        # One copy, in the byte order of the machine, for whoever computes with it.
+        # Copy once, to the byte order of the machine.
         return values.astype(field.dtype.newbyteorder("="), order="C").reshape(-1)

@@ -1,4 +1,4 @@
-"""ROS messages without ROS: point clouds, poses and transforms."""
+"""ROS messages, decoded without ROS: point clouds, poses and transforms."""
 
 from __future__ import annotations
 
@@ -21,14 +21,10 @@ _DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: 
 
 
 def ros_cloud(message: BagMessage, place: str) -> StampedCloud:
-    """A ``sensor_msgs/PointCloud2``.
-
-    Args:
-        message: of that type, from ROS 2 or ROS 1.
-        place: recording, topic and message, for errors.
+    """Decode a ``sensor_msgs/PointCloud2`` of ROS 2 or ROS 1.
 
     Raises:
-        DataError: it cannot be decoded.
+        DataError: decoding failed; ``place`` goes into the message.
     """
     found = _decoded(message, place)
     order = ">" if found.is_bigendian else "<"
@@ -48,16 +44,12 @@ def ros_cloud(message: BagMessage, place: str) -> StampedCloud:
 
 
 def ros_transforms(message: BagMessage, place: str) -> list[StampedTransform]:
-    """What an odometry, a pose or a tf message says about frames.
+    """Decode the transforms of an odometry, pose or tf message.
 
-    A pose without a frame of its own is one of the robot, whose frame is then ``""``.
-
-    Args:
-        message: of one of the types of this module.
-        place: recording, topic and message, for errors.
+    A pose without a child frame describes the robot, whose frame is then ``""``.
 
     Raises:
-        DataError: it cannot be decoded, or a rotation has no length.
+        DataError: decoding failed, or a quaternion is zero; ``place`` goes into the message.
     """
     found = _decoded(message, place)
     if message.topic.type == TRANSFORMS:
@@ -86,7 +78,7 @@ def _decoded(message: BagMessage, place: str) -> Any:
     encoding = message.topic.encoding
     if encoding not in ("cdr", "ros1"):
         raise DataError(
-            f"{place}: messages are encoded as {encoding or 'nothing known'!r}; expected 'cdr' or 'ros1'"
+            f"{place}: unknown encoding {encoding!r}; expected 'cdr' or 'ros1'. Choose another topic."
         )
     store = _types(encoding)
     decode = store.deserialize_cdr if encoding == "cdr" else store.deserialize_ros1
@@ -95,10 +87,10 @@ def _decoded(message: BagMessage, place: str) -> Any:
     except ImportError:
         raise
     except Exception as error:
-        # Whatever the bytes make the decoder stumble over: its own error, struct.error, IndexError, Unicode.
+        # Damaged bytes raise the decoder's own error, struct.error, IndexError, UnicodeError and others.
         raise DataError(
-            f"{place}: damaged, {len(message.data)} bytes are no {message.topic.type}"
-            f" ({str(error) or type(error).__name__}); record it again"
+            f"{place}: damaged, {len(message.data)} bytes are not a {message.topic.type}"
+            f" ({str(error) or type(error).__name__}). Record it again."
         ) from error
 
 
@@ -108,18 +100,18 @@ def _types(encoding: str) -> Any:
         from rosbags.typesys import Stores, get_types_from_msg, get_typestore
     except ImportError as error:
         raise ImportError("decoding ROS messages needs rosbags: pip install 'sparsight[ros]'") from error
-    # The messages read here have not changed in any ROS 2.
+    # These messages are the same in all releases of ROS 2.
     if encoding == "cdr":
         return get_typestore(Stores.ROS2_HUMBLE)
     store = get_typestore(Stores.ROS1_NOETIC)
     if TRANSFORMS not in store.types:
-        # rosbags has it among the types of ROS 2 only.
+        # rosbags defines it for ROS 2 only.
         store.register(get_types_from_msg("geometry_msgs/TransformStamped[] transforms", TRANSFORMS))
     return store
 
 
 def _stamp_ns(header: Any, message: BagMessage) -> int:
-    """Time in the header; that of the recording where the driver left it empty."""
+    """Return the time in the header, or the time of recording if it is zero."""
     stamp = int(header.stamp.sec) * 1_000_000_000 + int(header.stamp.nanosec)
     return stamp or message.time_ns
 

@@ -1,4 +1,4 @@
-"""What the messages of a recording hold, whoever encoded them: clouds and transforms with their time."""
+"""Decoded content of messages: point clouds and transforms with their times."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class StampedCloud(NamedTuple):
     """A scan.
 
     Attributes:
-        raw: points, intensity in the sensor's own range.
+        raw: points with unscaled intensity.
         time_ns: nanoseconds since the epoch.
-        frame_id: of the sensor, as the recording calls it.
+        frame_id: name of the sensor's frame.
     """
 
     raw: RawCloud
@@ -27,13 +27,13 @@ class StampedCloud(NamedTuple):
 
 
 class StampedTransform(NamedTuple):
-    """Where a frame is in another at a time.
+    """The transform ``parent_from_child`` at a time.
 
     Attributes:
-        parent, child: names; ``parent_from_child`` is what follows. The child is ``""`` for a bare pose.
+        parent, child: names of the frames; the child is ``""`` for a bare pose.
         time_ns: nanoseconds since the epoch.
         translation: (3,) float64, metres.
-        quaternion: (4,) float64: x, y, z, w, of length 1.
+        quaternion: (4,) float64 unit quaternion x, y, z, w.
     """
 
     parent: str
@@ -46,17 +46,17 @@ class StampedTransform(NamedTuple):
 def rigid(
     translation: Sequence[float], quaternion: Sequence[float], place: str
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Both as arrays, the quaternion with length 1.
+    """Return translation and normalized quaternion as arrays.
 
     Raises:
-        DataError: a number is not finite, or the quaternion has no length.
+        DataError: a number is not finite, or the quaternion is zero.
     """
     moved, turned = np.array(translation, np.float64), np.array(quaternion, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         length = float(np.linalg.norm(turned))
     if not (np.isfinite(moved).all() and np.isfinite(length) and length > 1e-9):
         raise DataError(
-            f"{place}: no pose: position {moved.tolist()}, rotation {turned.tolist()};"
-            " expected finite numbers and a quaternion that is not zero"
+            f"{place}: invalid pose: position {moved.tolist()}, rotation {turned.tolist()};"
+            " expected finite numbers and a nonzero quaternion. Correct the program that wrote it."
         )
     return moved, turned / length

@@ -1,4 +1,4 @@
-"""Where a frame is in another over time, between the moments that are known."""
+"""Interpolated motion of one frame in another."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from perception.io.recordings.stamped import StampedTransform
 
-#: A scan farther than this from every pose has none.
+#: Largest time difference to the nearest pose.
 MAX_GAP_S = 1.0
 _Matrix = npt.NDArray[np.float64]
 
 
 class Trajectory:
-    """A frame in another over time; linear in position, spherical in rotation between two moments.
+    """The motion of a frame, interpolated linearly in position and spherically in rotation.
 
     Args:
-        transforms: of one parent and child, in any order; of equal times the last counts.
-        static: it never moves, and holds at any time.
+        transforms: transforms of one parent and child, in any order; the last of equal times counts.
+        static: True if the frame never moves.
     """
 
     def __init__(self, transforms: list[StampedTransform], *, static: bool = False) -> None:
@@ -35,11 +35,11 @@ class Trajectory:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """First and last moment."""
+        """First and last time."""
         return int(self.times_ns[0]), int(self.times_ns[-1])
 
     def at(self, time_ns: int) -> _Matrix | None:
-        """(4, 4) parent_from_child; ``None`` where no moment is near."""
+        """Return (4, 4) parent_from_child, or None without a transform within a second."""
         times, here = self.times_ns, np.eye(4)
         after = int(np.searchsorted(times, time_ns))
         near = times[max(after - 1, 0) : after + 1]

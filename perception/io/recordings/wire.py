@@ -1,4 +1,4 @@
-"""Protocol Buffers' wire format, as much of it as the few Foxglove messages that are read need.
+"""The part of Protocol Buffers' wire format that Foxglove's messages need.
 
 Follows "Encoding" of the Protocol Buffers documentation: a message is a list of (number, kind, value).
 """
@@ -12,10 +12,10 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
 def read_message(data: bytes | memoryview) -> dict[int, list[Value]]:
-    """Values by number of the field: whole numbers, or bytes (also of doubles, texts and messages).
+    """Return values by field number: integers, or the bytes of other types.
 
     Raises:
-        ValueError: the bytes are no message.
+        ValueError: the bytes are not a message.
     """
     data = memoryview(data)
     found: dict[int, list[Value]] = {}
@@ -38,17 +38,13 @@ def read_message(data: bytes | memoryview) -> dict[int, list[Value]]:
 
 
 def number(message: dict[int, list[Value]], field: int) -> int:
-    """A whole number, varint or fixed32; 0 where the message leaves it out."""
+    """Return an integer field (varint or fixed32); the default is 0."""
     value = message.get(field, [0])[-1]
     return value if isinstance(value, int) else int.from_bytes(value, "little")
 
 
 def double(message: dict[int, list[Value]], field: int) -> float:
-    """A double; 0 where the message leaves it out.
-
-    Raises:
-        ValueError: the field holds something else.
-    """
+    """Return a double field; the default is 0. Raise ``ValueError`` for another type."""
     value = message.get(field, [bytes(8)])[-1]
     if not isinstance(value, bytes) or len(value) != 8:
         raise ValueError(f"field {field} is no double")
@@ -56,11 +52,7 @@ def double(message: dict[int, list[Value]], field: int) -> float:
 
 
 def content(message: dict[int, list[Value]], field: int) -> bytes:
-    """Bytes; none where the message leaves them out.
-
-    Raises:
-        ValueError: the field holds something else.
-    """
+    """Return the bytes of a field; the default is empty. Raise ``ValueError`` for another type."""
     value = message.get(field, [b""])[-1]
     if not isinstance(value, bytes):
         raise ValueError(f"field {field} is a number")
@@ -68,11 +60,7 @@ def content(message: dict[int, list[Value]], field: int) -> bytes:
 
 
 def submessages(message: dict[int, list[Value]], field: int) -> list[dict[int, list[Value]]]:
-    """The messages of a repeated field.
-
-    Raises:
-        ValueError: one is no message.
-    """
+    """Return the messages of a repeated field. Raise ``ValueError`` if one is invalid."""
     return [read_message(value) for value in message.get(field, []) if isinstance(value, bytes)]
 
 

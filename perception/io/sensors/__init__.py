@@ -1,1 +1,1 @@
-"""Packets of spinning sensors, and the captures that hold them."""
+"""Packets of spinning LiDARs, and network captures of them."""

@@ -1,7 +1,7 @@
-"""Packets of Ouster sensors, as their metadata describes them.
+"""Packets of Ouster sensors, decoded by the sensor's metadata.
 
-Follows Ouster's "Firmware User Manual": "Lidar Data Packet Format", of which the legacy format and the
-profiles below are read, and "Lidar Range to XYZ". Of two returns the first, the stronger one, is read.
+Follows "Lidar Data Packet Format" (the legacy format and the profiles below) and "Lidar Range to XYZ" in
+Ouster's "Firmware User Manual". Of two returns, the first and stronger one is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perception.io.text import read_text
 
 
 class _Profile(NamedTuple):
-    """Where things are in a packet: bytes of headers and footers, and of the fields of a pixel."""
+    """Byte layout of a packet format."""
 
     packet_header: int
     packet_footer: int
@@ -40,19 +40,19 @@ _PROFILES = {
     "RNG19_RFL8_SIG16_NIR16_DUAL": _Profile(32, 32, 12, 0, 16, 4, 0x7FFFF, 1, 3),
     "RNG15_RFL8_NIR8": _Profile(32, 32, 12, 0, 4, 2, 0x7FFF, 8, 2),
 }
-#: Of sensors whose metadata does not say: the lidar's axes are turned by half, below the sensor's top.
+#: lidar_to_sensor_transform of sensors without it in their metadata: turned by 180 degrees, 36 mm up.
 _USUAL_TRANSFORM = (-1.0, 0, 0, 0, 0, -1, 0, 0, 0, 0, 1, 36.18, 0, 0, 0, 1)
 _MOST_COLUMNS, _MOST_PIXELS = 8192, 1024
 _Floats = npt.NDArray[np.float64]
 
 
 class Columns(NamedTuple):
-    """What one packet has seen.
+    """The valid columns of one packet.
 
     Attributes:
         frame: number of the turn.
-        places: (C,) int64 columns of the turn, those that are valid.
-        range_mm: (C, pixels) int64, 0 where nothing came back.
+        places: (C,) int64 column indices in the turn.
+        range_mm: (C, pixels) int64, 0 without a return.
         reflectivity: (C, pixels) uint8.
     """
 
@@ -64,13 +64,13 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OusterSensor:
-    """A sensor by its metadata.
+    """The metadata of a sensor.
 
     Attributes:
-        profile: name of the format of its packets.
+        profile: packet format.
         columns_per_frame, columns_per_packet: numbers of columns.
-        altitude_rad, azimuth_rad: (pixels,) of the beams.
-        beam_origin_m: distance of the beams' origin from the axis, and its height over the lidar's.
+        altitude_rad, azimuth_rad: (pixels,) angles of the beams.
+        beam_origin_m: distance of the beams' origin from the axis, and its height above the lidar's origin.
         sensor_from_lidar: (4, 4), metres.
     """
 
@@ -84,7 +84,7 @@ class OusterSensor:
 
     @property
     def packet_bytes(self) -> int:
-        """Size of a packet."""
+        """Packet size in bytes."""
         form = _PROFILES[self.profile]
         return form.packet_header + self.columns_per_packet * self._column_bytes + form.packet_footer
 
@@ -94,7 +94,7 @@ class OusterSensor:
         return form.column_header + len(self.altitude_rad) * form.pixel_bytes + form.column_footer
 
     def columns(self, packet: bytes) -> Columns:
-        """The valid columns of a packet of ``packet_bytes`` bytes."""
+        """Decode the valid columns of a packet of ``packet_bytes`` bytes."""
         form, pixels = _PROFILES[self.profile], len(self.altitude_rad)
         body = np.frombuffer(packet, np.uint8)[form.packet_header :]
         table = body[: self.columns_per_packet * self._column_bytes].reshape(self.columns_per_packet, -1)
@@ -113,7 +113,7 @@ class OusterSensor:
         return Columns(frame, places[kept], ranges.reshape(-1, pixels), bright.reshape(-1, pixels))
 
     def cloud(self, parts: Sequence[Columns]) -> RawCloud:
-        """The points of the columns of a turn, in the sensor's axes: x forward, y left, z up, metres."""
+        """Return the points of a turn in the sensor's axes: x forward, y left, z up, in metres."""
         places = np.concatenate([part.places for part in parts])
         range_m = np.concatenate([part.range_mm for part in parts]) * 0.001
         bright = np.concatenate([part.reflectivity for part in parts])
@@ -132,29 +132,35 @@ class OusterSensor:
 
 
 def read_ouster_metadata(path: Path) -> OusterSensor:
-    """A sensor by the JSON file that its software saves with a recording, of any version.
+    """Read the JSON metadata that Ouster's software saves with a recording, of any version.
 
     Raises:
-        DataError: no such file, no JSON, or a field is missing or wrong; names it.
+        DataError: the file is missing or not JSON, or a field is missing or invalid.
     """
     try:
         values = json.loads(read_text(path, "the metadata of an Ouster sensor"))
     except DataError:
         raise
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: no JSON ({str(error)[:300]}); save the sensor's metadata again") from error
+        raise DataError(
+            f"{path}: not valid JSON ({str(error)[:300]}). Save the sensor's metadata again."
+        ) from error
     if not isinstance(values, Mapping):
-        raise DataError(f"{path}: no metadata of an Ouster sensor; expected an object of fields")
+        raise DataError(f"{path}: not the metadata of an Ouster sensor. Save the sensor's metadata again.")
     find = _Finder(path, values)
     altitude = find.numbers("beam_altitude_angles")
     azimuth = find.numbers("beam_azimuth_angles")
     if not 0 < len(altitude) == len(azimuth) <= _MOST_PIXELS:
         raise DataError(
-            f"{path}: {len(altitude)} beam_altitude_angles and {len(azimuth)} beam_azimuth_angles"
+            f"{path}: {len(altitude)} beam_altitude_angles, but {len(azimuth)} beam_azimuth_angles. Save the"
+            " sensor's metadata again."
         )
     profile = str(find.value("udp_profile_lidar", "LEGACY"))
     if profile not in _PROFILES:
-        raise DataError(f"{path}: udp_profile_lidar {profile[:80]!r} is not read; {', '.join(_PROFILES)} are")
+        raise DataError(
+            f"{path}: udp_profile_lidar {profile[:80]!r} is not supported. Set the sensor to one of"
+            f" {', '.join(_PROFILES)}."
+        )
     mode = str(find.value("lidar_mode", "")).partition("x")[0]
     width = find.count("columns_per_frame", int(mode) if mode.isascii() and mode.isdigit() else None)
     beam = find.numbers("beam_to_lidar_transform", (), 16)
@@ -171,7 +177,7 @@ def read_ouster_metadata(path: Path) -> OusterSensor:
 
 
 class _Finder:
-    """Fields of a JSON object, or of an object in it: where they stand depends on the version."""
+    """Fields of a JSON object or of its child objects; the version decides where they are."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path = path
@@ -194,7 +200,7 @@ class _Finder:
         value = self.value(name, usual)
         values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         try:
-            # Angles of newer sensors are listed by row of the beams' block.
+            # Newer sensors list angles in rows.
             found = np.asarray(values, np.float64).reshape(-1)
         except (TypeError, ValueError, OverflowError, RecursionError):
             found = np.array([np.nan])
@@ -213,5 +219,5 @@ def _in_metres(numbers: Sequence[float]) -> _Floats:
 
 
 def _whole(table: npt.NDArray[np.uint8], at: int, size: int) -> npt.NDArray[np.int64]:
-    """(N, 1) little-endian whole numbers in the bytes of rows."""
+    """Read (N, 1) little-endian integers from the bytes of rows."""
     return np.ascontiguousarray(table[:, at : at + size]).view(f"<u{size}").astype(np.int64)

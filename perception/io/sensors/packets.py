@@ -1,4 +1,4 @@
-"""Scans out of the packets of a sensor in a network capture: Velodyne's and Ouster's, a turn a scan."""
+"""Scans from the packets of a Velodyne or Ouster sensor in a network capture, one per turn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from perception.errors import DataError
-from perception.io.raw import transformed, unit_intensity
+from perception.io.raw import apply_transform, unit_intensity
 from perception.io.recordings.bag_scans import BagScan
-from perception.io.recordings.bags import listed
+from perception.io.recordings.bags import join_names
 from perception.io.sensors.ouster import read_ouster_metadata
 from perception.io.sensors.pcap import Datagram, read_datagrams
 from perception.io.sensors.turns import (
@@ -20,13 +20,13 @@ from perception.io.sensors.turns import (
     VELODYNE_BYTES,
     OusterTurns,
     VelodyneTurns,
-    tells_model,
+    names_model,
     turns_of,
 )
 from perception.io.transform import ScanTransform
 from perception.types import PointCloud
 
-#: Datagrams of the beginning from which the sensors of a capture are known.
+#: Datagrams to read to find the sensors of a capture.
 _BEGINNING = 2000
 
 
@@ -34,13 +34,13 @@ class PacketScans:
     """The scans of one sensor in a capture; every iteration reads it again.
 
     Args:
-        path: of a ``.pcap`` or ``.pcapng`` file; for Ouster its metadata lies beside it, ``NAME.json``.
-        stream: sender and port, such as ``192.168.1.201:2368``; by default the only one with such packets.
+        path: ``.pcap`` or ``.pcapng`` file; Ouster also needs its metadata in ``NAME.json`` next to it.
+        stream: sender and port, such as ``192.168.1.201:2368``; the default is the only sensor.
         transform: as for ``load_point_cloud``.
 
     Raises:
-        DataError: no capture, no packets of a sensor, several sensors to choose from, or wrong metadata.
-        ImportError: a library is missing; the message names the extra.
+        DataError: the capture is invalid, has no or several sensors, or the metadata do not fit.
+        ImportError: a library is missing; the message has the pip command.
     """
 
     def __init__(
@@ -54,41 +54,43 @@ class PacketScans:
         sizes = {VELODYNE_BYTES} if self._ouster is None else {self._ouster.packet_bytes}
         streams = sorted({name for name, size in seen if size in sizes})
         if stream is None and len(streams) > 1:
-            raise DataError(f"{path}: {len(streams)} sensors: {listed(streams)}; choose with --topic")
+            raise DataError(
+                f"{path}: packets of {len(streams)} sensors: {join_names(streams)}. Choose one with --topic."
+            )
         if not streams or stream not in (None, *streams):
             what = f"no packets of {sizes.pop()} bytes" + ("" if stream is None else f" from {stream!r}")
-            told = listed(f"{name} ({size} bytes)" for name, size in sorted(seen)) or "none"
+            there = join_names(f"{name} ({size} bytes)" for name, size in sorted(seen)) or "none"
             raise DataError(
-                f"{path}: {what}; datagrams: {told}; read are Velodyne's of {VELODYNE_BYTES} bytes and, with"
-                f" the sensor's metadata in {metadata.name}, Ouster's"
+                f"{path}: {what}. Captures need Velodyne packets of {VELODYNE_BYTES} bytes, or Ouster"
+                f" packets and the sensor's metadata in {metadata.name}. Datagrams in this file: {there}."
             )
         self.stream = streams[0] if stream is None else stream
 
     def attempts(self) -> Iterator[BagScan | DataError]:
-        """Scans; the first and the last may be parts of a turn. Their time is that of the first packet.
+        """Yield scans with the time of their first packet; the first and last turn may be partial.
 
-        A scan warns of the sensor's packets that were left out since the one before: lost fragments.
+        A scan carries a warning if packets before it were incomplete.
 
         Raises:
-            DataError: the capture is damaged; after the scans before.
+            DataError: the capture is damaged; raised after the scans before the damage.
         """
         broken: list[DataError] = []
-        incomplete, told = Counter[str](), 0
+        incomplete, reported = Counter[str](), 0
         sender = self.stream.rpartition(":")[0]
         divisor = 1.0
         datagrams = self._datagrams(broken, incomplete)
         for number, (time_ns, raw) in enumerate(turns_of(datagrams, self._turns())):
             place = f"{self.path}: {self.stream}, turn {number}:"
-            raw = transformed(raw, self.transform)
+            raw = apply_transform(raw, self.transform)
             intensity, divisor = unit_intensity(place, raw, least=divisor)
             cloud = PointCloud(
                 np.column_stack([raw.xyz, intensity]),
                 timestamp_ns=time_ns,
                 source=f"{self.path}:{self.stream}#{number}",
                 sensor_height_m=self.transform.sensor_height_m,
-                warnings=_incomplete_warning(incomplete[sender] - told),
+                warnings=_incomplete_warning(incomplete[sender] - reported),
             )
-            told = incomplete[sender]
+            reported = incomplete[sender]
             yield BagScan(number, cloud, "")
         if broken:
             raise broken[0]
@@ -96,7 +98,7 @@ class PacketScans:
     def _datagrams(
         self, broken: list[DataError], incomplete: Counter[str] | None = None
     ) -> Iterator[Datagram]:
-        """Those of the sensor; an error at their end is put aside, so that the turn before it is had."""
+        """Yield the sensor's datagrams; append a final error to ``broken``, after the last turn."""
         size = VELODYNE_BYTES if self._ouster is None else self._ouster.packet_bytes
         try:
             for one in read_datagrams(self.path, incomplete):
@@ -106,30 +108,30 @@ class PacketScans:
             broken.append(error)
 
     def _turns(self) -> VelodyneTurns | OusterTurns:
-        """What puts packets together; an HDL-64E's own calibration is read before."""
+        """Create the assembler of turns; for an HDL-64E, read its calibration first."""
         if self._ouster is not None:
             return OusterTurns(self._ouster)
         packets = (one.data for one in islice(self._datagrams([]), CALIBRATION_PACKETS))
         place = f"{self.path}: {self.stream}"
-        told = tells_model(one.data for one in islice(self._datagrams([]), 5))
-        return VelodyneTurns(place, None if told else packets)
+        has_model = names_model(one.data for one in islice(self._datagrams([]), 5))
+        return VelodyneTurns(place, None if has_model else packets)
 
 
 def _incomplete_warning(count: int) -> tuple[str, ...]:
     if not count:
         return ()
-    told = "1 packet of the sensor is" if count == 1 else f"{count} packets of the sensor are"
-    return (f"{told} incomplete in the capture: fragments or bytes were lost, and points are missing",)
+    packets = "1 packet is" if count == 1 else f"{count} packets are"
+    return (f"{packets} incomplete in the capture, so points are missing. Record with a larger buffer.",)
 
 
 def _beginning(path: Path) -> Counter[tuple[str, int]]:
-    """How often whom sends datagrams of which size, in the beginning of a capture."""
+    """Count senders and sizes of the first datagrams of a capture."""
     seen: Counter[tuple[str, int]] = Counter()
     try:
         for one in islice(read_datagrams(path), _BEGINNING):
             seen[one.stream, len(one.data)] += 1
     except DataError:
-        # One that is cut off is read as far as it goes.
+        # A truncated capture is read up to its end.
         if not seen:
             raise
     return seen

@@ -1,8 +1,7 @@
-"""Datagrams of network captures, ``.pcap`` and ``.pcapng``, by dpkt (extra ``packets``).
+"""UDP datagrams of network captures, ``.pcap`` and ``.pcapng`` (extra ``packets``).
 
-dpkt reads the containers. Frames of Ethernet (with VLAN tags), Linux' cooked captures, loopback and raw IP
-are looked into here, and fragments of IPv4 (RFC 791, 3.2) put together: packets of Ouster's sensors are
-larger than frames.
+dpkt reads the containers. This module decodes frames of Ethernet (with VLAN tags), Linux cooked captures,
+loopback and raw IP. It reassembles IPv4 fragments (RFC 791, 3.2), because Ouster's packets exceed a frame.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from perception.io.bounded import BoundedReader
 #: Suffixes of captures, lower case.
 PCAP_SUFFIXES = (".pcap", ".pcapng")
 _INSTALL = "pip install 'sparsight[packets]'"
-#: Bytes before what says the protocol, and after which the next layer begins, by the kind of the link.
+#: Offsets of the protocol and of the next layer, by link type.
 _LINKS = {1: (12, 14), 113: (14, 16), 276: (0, 20)}
-#: Links that are IP as such, with so many bytes before it.
+#: Link types that carry IP directly, and the offset of its header.
 _BARE = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}
 _IPV4, _VLAN, _UDP = 0x0800, (0x8100, 0x88A8, 0x9100), 17
-#: Fragments of a datagram arrive within milliseconds. Later ones are of a datagram that uses its id again.
+#: Fragments arrive within milliseconds. Later ones belong to a datagram that reuses the identification.
 _LONGEST_WAIT_NS = 10**9
-#: Datagrams that wait for more of their fragments, of up to 64 KiB each; the oldest is given up for another.
+#: Most incomplete datagrams, of up to 64 KiB each; a new one replaces the oldest.
 _MOST_WAITING = 256
 
 
 class Datagram(NamedTuple):
-    """A datagram of UDP.
+    """A UDP datagram.
 
     Attributes:
-        time_ns: of the capture, nanoseconds since the epoch.
-        stream: who sent it to which port: ``192.168.1.201:2368``.
-        data: its payload.
+        time_ns: time of capture, nanoseconds since the epoch.
+        stream: sender and destination port: ``192.168.1.201:2368``.
+        data: payload.
     """
 
     time_ns: int
@@ -47,25 +46,24 @@ class Datagram(NamedTuple):
 
 
 def is_pcap(path: Path) -> bool:
-    """Whether a path is taken for a capture, by its suffix."""
+    """Return True if the suffix of a path is that of a capture."""
     return path.suffix.lower() in PCAP_SUFFIXES and not path.is_dir()
 
 
 def read_datagrams(path: Path, incomplete: Counter[str] | None = None) -> Iterator[Datagram]:
-    """Read the UDP datagrams over IPv4 of a capture, in its order; other packets are skipped.
+    """Read the UDP datagrams over IPv4 of a capture, in order; other packets are skipped.
 
-    A datagram in fragments is delivered when it is complete. Its fragments must arrive within a second of
-    capture time. A fragment that contradicts the held ones begins a new datagram: the sender used the
-    identification again. Where a sender's checksums are right, a datagram with a wrong one is left out.
+    The fragments of a datagram must arrive within a second of capture time. A contradicting fragment starts a
+    new datagram, because senders reuse identifications. If a sender's checksums are right, datagrams with a
+    wrong one are dropped.
 
     Args:
         path: the capture.
-        incomplete: counts by the sender's address, while reading, the datagrams that are left out because
-            fragments or captured bytes are missing.
+        incomplete: counts datagrams, by sender address, that miss fragments or captured bytes.
 
     Raises:
-        DataError: the file is missing, no capture, or cut off; after what could be read.
-        ImportError: dpkt is missing; the message names the extra.
+        DataError: the file is missing, not a capture, or cut off; raised after the readable part.
+        ImportError: dpkt is missing; the message has the pip command.
     """
     incomplete = Counter() if incomplete is None else incomplete
     try:
@@ -75,7 +73,7 @@ def read_datagrams(path: Path, incomplete: Counter[str] | None = None) -> Iterat
     try:
         file = BoundedReader(io.FileIO(path))
     except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror}); check the path") from error
+        raise DataError(f"{path}: reading failed ({error.strerror}). Check the path.") from error
     with file:
         try:
             reader = dpkt.pcap.UniversalReader(file)
@@ -96,27 +94,27 @@ def read_datagrams(path: Path, incomplete: Counter[str] | None = None) -> Iterat
                     yield Datagram(packet.time_ns, f"{sender}:{port}", payload[8 : max(length, 8)])
             reassembly.close()
             if packet is not None and packet.cut:
-                raise ValueError("its last packet is not whole")
+                raise ValueError("the last packet is incomplete")
         except Exception as error:
-            # dpkt's own errors, ValueError, struct.error, OverflowError of times: all are damage.
-            said = str(error)[:300] or type(error).__name__
+            # Damage raises dpkt's errors, ValueError, struct.error, and OverflowError for times.
+            reason = str(error)[:300] or type(error).__name__
             raise DataError(
-                f"{path}: no capture, or cut off at byte {file.tell()} ({said}); record it again, or mend it"
-                " with pcapfix"
+                f"{path}: not a capture, or cut off at byte {file.tell()} ({reason}). Record it again, or"
+                " repair it with pcapfix."
             ) from error
 
 
 class _Fragment(NamedTuple):
-    """A packet of IPv4, which may be a part of a datagram.
+    """An IPv4 packet, which may be a fragment of a datagram.
 
     Attributes:
-        time_ns: time of its frame in the capture.
-        source: address of its sender.
+        time_ns: time of capture.
+        source: address of the sender.
         key: source, destination and identification; the protocol is always UDP.
         start: offset of its first byte in the datagram.
         data: its bytes.
-        end: size of the datagram, which its last and its first part tell; None for the parts between.
-        cut: True if the capture holds only some of the bytes.
+        end: size of the datagram, known to its first and last fragment; None for others.
+        cut: True if the capture holds only part of the bytes.
     """
 
     time_ns: int
@@ -129,16 +127,16 @@ class _Fragment(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Offset behind its last byte."""
+        """Offset after its last byte."""
         return self.start + len(self.data)
 
     @property
     def whole(self) -> bool:
-        """True if it is no part but the datagram itself."""
+        """True if it holds the whole datagram."""
         return not self.start and self.end == self.stop
 
     def contradicts(self, other: _Fragment) -> bool:
-        """True if both cannot be of one datagram: their ends differ, or they overlap with other bytes."""
+        """Return True if two fragments differ in the datagram's size, or overlap with other bytes."""
         for one, two in ((self, other), (other, self)):
             if one.end is not None and (two.stop >= one.end if two.end is None else two.end != one.end):
                 return True
@@ -147,14 +145,14 @@ class _Fragment(NamedTuple):
 
 
 def _ip(link: int, frame: bytes, time_ns: int) -> _Fragment | None:
-    """The packet of UDP over IPv4 in a frame."""
+    """Return the UDP packet over IPv4 in a frame, or None."""
     if link in _BARE:
         begin = _BARE[link]
     elif link in _LINKS:
         at, begin = _LINKS[link]
         kind = int.from_bytes(frame[at : at + 2], "big")
         while kind in _VLAN:
-            # Behind the header: two bytes of the tag, then the kind of what it holds.
+            # After the header come two bytes of the tag, then the next protocol.
             kind = int.from_bytes(frame[begin + 2 : begin + 4], "big")
             begin += 4
         if kind != _IPV4:
@@ -165,47 +163,47 @@ def _ip(link: int, frame: bytes, time_ns: int) -> _Fragment | None:
     if len(packet) < 20 or packet[0] >> 4 != 4 or packet[9] != _UDP:
         return None
     total, number, flags = struct.unpack_from(">HHH", packet, 2)
-    # Captured where the card does the splitting, packets have no length.
+    # With segmentation offload, captured packets have length 0.
     end = total or len(packet)
     body, start, more = packet[4 * (packet[0] & 15) : end], (flags & 0x1FFF) * 8, bool(flags & 0x2000)
     size = None if more else start + len(body)
     if more and not start and len(body) >= 8:
-        # The header of UDP has the length of the datagram, zero if it does not fit into 16 bits.
+        # UDP's header has the size of the datagram, or zero if it exceeds 16 bits.
         size = int.from_bytes(body[4:6], "big") or None
     key = packet[12:20] + number.to_bytes(2, "big")
     return _Fragment(time_ns, packet[12:16], key, start, body, size, end > len(packet))
 
 
 def _checksum_holds(key: bytes, datagram: bytes) -> bool | None:
-    """True if a datagram's checksum (RFC 768) is right; None if it has none.
+    """Check a datagram's checksum (RFC 768); None if it has none.
 
     Args:
-        key: begins with the addresses of sender and receiver, which the checksum covers.
-        datagram: with its header.
+        key: starts with the addresses of sender and receiver, which the checksum covers.
+        datagram: datagram with its header.
     """
     if datagram[6:8] == b"\0\0":
         return None
     covered = key[:8] + struct.pack(">HH", _UDP, len(datagram)) + datagram + b"\0" * (len(datagram) % 2)
-    # 65,536 is 1 modulo 65,535: the number modulo 65,535 is the sum of its words in ones' complement.
+    # Modulo 65,535 a big number equals the ones' complement sum of its 16-bit words.
     return int.from_bytes(covered, "big") % 0xFFFF == 0
 
 
 class _Reassembly:
-    """Reassembly of IPv4 datagrams (RFC 791, 3.2) whose identification may be used again.
+    """Reassembly of IPv4 datagrams (RFC 791, 3.2) whose senders may reuse identifications.
 
     Args:
-        incomplete: counts by sender the datagrams that are given up.
+        incomplete: counts dropped datagrams by sender.
     """
 
     def __init__(self, incomplete: Counter[str]) -> None:
-        #: Fragments by datagram, in the order of their arrival.
+        #: Fragments by datagram, in order of arrival.
         self._waiting: dict[bytes, list[_Fragment]] = {}
-        #: Senders with a right checksum. Captures whose addresses were replaced have wrong ones throughout.
+        #: Senders with a right checksum. Anonymized captures have only wrong ones.
         self._trusted: set[bytes] = set()
         self._incomplete = incomplete
 
     def add(self, one: _Fragment) -> bytes | None:
-        """The content of the datagram that a fragment completes; a repeated fragment changes nothing."""
+        """Add a fragment and return the datagram that it completes; a repeated one changes nothing."""
         if one.whole:
             return one.data
         self._expire(one.time_ns)
@@ -220,7 +218,7 @@ class _Reassembly:
         if right:
             self._trusted.add(one.source)
         if right is False and one.source in self._trusted:
-            # Parts of two datagrams of one size: the newest may be of one whose other parts follow.
+            # Fragments of two datagrams were mixed; the newest may belong to one that is still arriving.
             self._count(one.key)
             held[:] = [one]
             return None
@@ -228,16 +226,16 @@ class _Reassembly:
         return whole
 
     def close(self) -> None:
-        """Give up what waits at the end of the capture."""
+        """Drop incomplete datagrams at the end of the capture."""
         for key in self._waiting:
             self._count(key)
         self._waiting.clear()
 
     def _held_with(self, one: _Fragment) -> list[_Fragment]:
-        """What waits of the datagram of a fragment, without the parts of an earlier datagram.
+        """Return the held fragments of a datagram, without those of an earlier one.
 
-        The oldest parts are dropped until none contradicts the fragment. Senders begin with the first part:
-        where that contradicts, all others are older than it.
+        The oldest are dropped until none contradicts the new fragment. Senders start with the first fragment,
+        so if that one contradicts, all others are older.
         """
         if one.key not in self._waiting:
             if len(self._waiting) == _MOST_WAITING:
@@ -251,9 +249,9 @@ class _Reassembly:
         return held
 
     def _expire(self, time_ns: int) -> None:
-        """Give up the datagrams, the oldest first, that wait for too long."""
+        """Drop datagrams that have waited too long."""
         for key, held in list(self._waiting.items()):
-            # Both ways: a clock that is set back would keep fragments for as long as it was ahead.
+            # abs(): the clock may have been set back.
             if abs(time_ns - held[0].time_ns) <= _LONGEST_WAIT_NS:
                 break
             self._give_up(key)

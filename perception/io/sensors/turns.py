@@ -1,4 +1,4 @@
-"""Packets of a spinning sensor put together to turns, out of a capture or as they come."""
+"""Assembly of packets of a spinning sensor into turns, from a capture or live."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from perception.io.raw import RawCloud
 from perception.io.sensors.ouster import Columns, OusterSensor
 from perception.io.sensors.pcap import Datagram
 
-#: Size of Velodyne's packets.
+#: Size of Velodyne packets.
 VELODYNE_BYTES = 1206
-#: An HDL-64E tells its calibration in so many packets, again and again.
+#: An HDL-64E repeats its calibration within so many packets.
 CALIBRATION_PACKETS = 3 * 4160
 _INSTALL = "pip install 'sparsight[packets]'"
-#: No sensor sees so far; the library's own limit is 200 m.
+#: Beyond any sensor's range; the library's default limit is 200 m.
 _FARTHEST_M = 1000.0
-#: More packets than the slowest turn of the densest sensor has: one without an end by then does not spin.
+#: More packets than any turn has; without a complete turn by then, the sensor does not spin.
 _MOST_PACKETS = 8192
 
 
-def tells_model(packets: Iterable[bytes]) -> bool:
-    """Whether Velodyne's packets end with their model, as those of all sensors but the HDL-64E do."""
+def names_model(packets: Iterable[bytes]) -> bool:
+    """Return True if Velodyne packets end with their model; only those of an HDL-64E do not."""
     return len({packet[-2:] for packet in packets}) == 1
 
 
 class VelodyneTurns:
-    """Turns of a Velodyne sensor.
+    """Assembler of the turns of a Velodyne sensor.
 
     Args:
-        place: of the packets, for errors.
-        calibration: packets of an HDL-64E in which it tells its own, :data:`CALIBRATION_PACKETS` in a row;
-            ``None`` for other sensors, whose packets name their model.
+        place: origin of the packets, for errors.
+        calibration: :data:`CALIBRATION_PACKETS` consecutive packets of an HDL-64E, which hold its
+            calibration; None for other sensors.
 
     Raises:
         DataError: the packets hold no calibration.
-        ImportError: velodyne-decoder is missing; the message names the extra.
+        ImportError: velodyne-decoder is missing; the message has the pip command.
     """
 
     def __init__(self, place: str, calibration: Iterable[bytes] | None = None) -> None:
@@ -60,23 +60,26 @@ class VelodyneTurns:
         self._packets = 0
 
     def add(self, one: Datagram) -> tuple[int, RawCloud] | None:
-        """The turn that a packet completes, with the time of its first one.
+        """Add a packet; return the turn that it completes, and the time of its first packet.
 
         Raises:
-            DataError: the packet cannot be decoded.
+            DataError: the packet is damaged.
         """
-        # Seconds since the first packet: as float64 a time since the epoch is a quarter of a microsecond.
+        # Seconds since the first packet, because float64 seconds since the epoch are too coarse.
         self._first_ns = one.time_ns if self._first_ns is None else self._first_ns
         self._packets += 1
         with _damage(self._place):
             if self._packets > _MOST_PACKETS:
                 self._packets, self._decoder = 0, self._library.StreamDecoder(self._config)
-                raise DataError(f"{self._place}: {_MOST_PACKETS} packets and no turn; does the sensor spin?")
+                raise DataError(
+                    f"{self._place}: {_MOST_PACKETS} packets without a complete turn. Check that the sensor"
+                    " spins."
+                )
             found = self._decoder.decode((one.time_ns - self._first_ns) / 1e9, one.data)
         return self._turn(found)
 
     def end(self) -> tuple[int, RawCloud] | None:
-        """What has been seen of the turn that goes on."""
+        """Return the unfinished turn, or None."""
         if self._first_ns is None:
             return None
         with _damage(self._place):
@@ -97,8 +100,8 @@ class VelodyneTurns:
             found = reader.status_info_to_calib_dict(reader.read_status_info(packets))
         except (ValueError, KeyError) as error:
             raise DataError(
-                f"{self._place} is an HDL-64E, whose calibration is in some {CALIBRATION_PACKETS // 3}"
-                f" packets in a row ({error}); record for some seconds more"
+                f"{self._place}: an HDL-64E needs {CALIBRATION_PACKETS // 3} consecutive packets for its"
+                f" calibration ({error}). Record a few seconds more."
             ) from error
         models = self._library.Model
         s3 = found["status"]["Model"] == "S3"
@@ -107,21 +110,17 @@ class VelodyneTurns:
 
 
 class OusterTurns:
-    """Turns of an Ouster sensor.
-
-    Args:
-        sensor: by its metadata.
-    """
+    """Assembler of the turns of an Ouster sensor, described by its metadata."""
 
     def __init__(self, sensor: OusterSensor) -> None:
         self._sensor = sensor
         self._parts: list[Columns] = []
         self._started_ns = 0
-        # A turn has so many packets; a frame number that stays is of a sensor that stands still.
+        # Twice the packets of a turn: a frame number that never changes means that the sensor stands still.
         self._most = 2 * -(-sensor.columns_per_frame // sensor.columns_per_packet)
 
     def add(self, one: Datagram) -> tuple[int, RawCloud] | None:
-        """The turn before, with the time of its first packet, where a packet is of the next one."""
+        """Add a packet; if it starts a new turn, return the last one and the time of its first packet."""
         found = self._sensor.columns(one.data)
         other = bool(self._parts) and found.frame != self._parts[0].frame
         done = self.end() if other or len(self._parts) >= self._most else None
@@ -131,7 +130,7 @@ class OusterTurns:
         return done
 
     def end(self) -> tuple[int, RawCloud] | None:
-        """What has been seen of the turn that goes on."""
+        """Return the unfinished turn, or None."""
         if not self._parts:
             return None
         parts, self._parts = self._parts, []
@@ -141,11 +140,7 @@ class OusterTurns:
 def turns_of(
     datagrams: Iterable[Datagram], turns: VelodyneTurns | OusterTurns
 ) -> Iterator[tuple[int, RawCloud]]:
-    """All turns of datagrams, the last one as far as it goes.
-
-    Raises:
-        DataError: a packet cannot be decoded.
-    """
+    """Yield all turns of datagrams, with a partial last one; raise ``DataError`` for a damaged packet."""
     for one in datagrams:
         done = turns.add(one)
         if done is not None:
@@ -157,10 +152,12 @@ def turns_of(
 
 @contextmanager
 def _damage(place: str) -> Iterator[None]:
-    """What the library raises for odd packets, as a ``DataError`` that names their place."""
+    """Convert the library's errors to a ``DataError``."""
     try:
         yield
     except (DataError, ImportError):
         raise
     except Exception as error:
-        raise DataError(f"{place}: packets that cannot be decoded ({str(error)[:300]})") from error
+        raise DataError(
+            f"{place}: decoding packets failed ({str(error)[:300]}). Check that the sensor is supported."
+        ) from error

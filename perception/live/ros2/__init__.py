@@ -1,4 +1,4 @@
-"""ROS 2 without an installation of it: topics of robots that run on the middleware ``rmw_zenoh``."""
+"""ROS 2 topics over the middleware ``rmw_zenoh``, without an installation of ROS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a topic of ROS 2 is: its router, domain and name."""
+"""Addresses of ROS 2 topics: router, domain and name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 SCHEME = "ros2"
-#: Distributions with rmw_zenoh; messages of Humble have no hashes.
+#: Distributions with rmw_zenoh; Humble has no type hashes.
 DISTROS = ("humble", "jazzy", "kilted", "lyrical", "rolling")
 _KEYS = ("domain", "distro")
 _ROUTER_PORT = 7447
@@ -23,9 +23,9 @@ class Ros2Address:
     """A topic or namespace behind a router: ``ros2:[//HOST[:PORT]]/NAME[?domain=N&distro=humble]``.
 
     Attributes:
-        name: of the topic or namespace, with a slash before it; ``""`` for the root namespace.
-        host, port: of the router of Zenoh.
-        domain: of ROS.
+        name: topic or namespace with a leading slash; "" for the root namespace.
+        host, port: address of the Zenoh router.
+        domain: ROS domain.
         distro: one of :data:`DISTROS`.
     """
 
@@ -37,35 +37,33 @@ class Ros2Address:
 
     @classmethod
     def parse(cls, text: str) -> Ros2Address:
-        """An address in words; the domain is that of ``ROS_DOMAIN_ID`` where it names none.
-
-        Raises:
-            ValueError: it is none; says what is wrong.
-        """
-        usual = f"{text}: expected ros2:[//HOST[:PORT]]/TOPIC[?domain=N&distro={'|'.join(DISTROS)}]"
+        """Parse an address, by default in the domain ``ROS_DOMAIN_ID``; raise ``ValueError`` if invalid."""
+        usual = "Write ros2:[//HOST[:PORT]]/TOPIC[?domain=N&distro=DISTRO]"
         try:
             parts = urlsplit(text)
-            port, said = parts.port, dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+            port, query = parts.port, dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         except ValueError as error:
-            raise ValueError(f"{usual}; {error}") from error
+            raise ValueError(f"{text}: {error}. {usual}") from error
         if parts.scheme != SCHEME:
-            raise ValueError(usual)
-        unknown = [key for key in said if key not in _KEYS]
+            raise ValueError(f"{text}: not a ROS 2 address. {usual}")
+        unknown = [key for key in query if key not in _KEYS]
         if unknown:
-            raise ValueError(f"{usual}; {unknown[0]!r} is none of {', '.join(_KEYS)}")
-        distro = said.get("distro", "jazzy")
+            raise ValueError(f"{text}: unknown key {unknown[0]!r}. {usual}")
+        distro = query.get("distro", "jazzy")
         if distro not in DISTROS:
-            raise ValueError(f"{usual}; distro {distro!r} is none of them")
+            raise ValueError(f"{text}: unknown distro {distro!r}. Choose one of {', '.join(DISTROS)}.")
         name = "" if parts.path in ("", "/") else "/" + parts.path.removeprefix("/")
         if name and not _NAME.fullmatch(name):
-            raise ValueError(f"{usual}; {name!r} is no name of ROS: letters, digits, _ and / between words")
-        where = "domain=" if "domain" in said else "ROS_DOMAIN_ID="
-        domain = said.get("domain", os.environ.get("ROS_DOMAIN_ID") or "0")
+            raise ValueError(
+                f"{text}: {name!r} is not a ROS name. Use letters, digits and _, with / between words."
+            )
+        where = "domain=" if "domain" in query else "ROS_DOMAIN_ID="
+        domain = query.get("domain", os.environ.get("ROS_DOMAIN_ID") or "0")
         if not (domain.isascii() and domain.isdigit() and int(domain) <= _DOMAINS):
-            raise ValueError(f"{usual}; {where}{domain} is no number from 0 to {_DOMAINS}")
+            raise ValueError(f"{text}: {where}{domain} must be a number from 0 to {_DOMAINS}")
         return cls(name, parts.hostname or "localhost", port or _ROUTER_PORT, int(domain), distro)
 
     @property
     def endpoint(self) -> str:
-        """The router, as Zenoh names it."""
+        """Zenoh's name of the router."""
         return f"tcp/[{self.host}]:{self.port}" if ":" in self.host else f"tcp/{self.host}:{self.port}"

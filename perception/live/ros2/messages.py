@@ -1,4 +1,4 @@
-"""Clouds from the bytes of messages, boxes and markers to them."""
+"""Decoding of point clouds, and encoding of boxes and markers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.spatial.transform import Rotation
 
 from perception.io.recordings import ros
-from perception.io.recordings.bag_scans import DecodedCloud, decoded_cloud
+from perception.io.recordings.bag_scans import DecodedCloud, decode_cloud
 from perception.io.recordings.bags import BagMessage, Topic
 from perception.io.transform import ScanTransform
 from perception.track import Tracks
@@ -19,7 +19,7 @@ from perception.track import Tracks
 CLOUD = ros.CLOUD
 DETECTIONS = "vision_msgs/msg/Detection3DArray"
 MARKERS = "visualization_msgs/msg/MarkerArray"
-#: vision_msgs 4, https://github.com/ros-perception/vision_msgs: those that a Detection3DArray consists of.
+#: The parts of a Detection3DArray in vision_msgs 4 (https://github.com/ros-perception/vision_msgs).
 _VISION = {
     "ObjectHypothesis": "string class_id\nfloat64 score",
     "ObjectHypothesisWithPose": "ObjectHypothesis hypothesis\ngeometry_msgs/PoseWithCovariance pose",
@@ -34,11 +34,11 @@ _COLOUR = (0.0, 1.0, 0.0, 0.4)
 
 
 class MessageObject(NamedTuple):
-    """A thing as ``vision_msgs/Detection3D`` and ``visualization_msgs/Marker`` want it, metres.
+    """An object for ``vision_msgs/Detection3D`` and ``visualization_msgs/Marker``, in metres.
 
     Attributes:
-        number: of the track.
-        label, score: class and how sure.
+        number: track id.
+        label, score: class and score.
         centre, size: x, y, z; length, width, height.
         turn: quaternion x, y, z, w.
     """
@@ -52,11 +52,11 @@ class MessageObject(NamedTuple):
 
 
 def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -> Iterator[MessageObject]:
-    """The things of a moment that are seen in it.
+    """Yield the tracks that are observed now.
 
     Args:
-        tracks: with boxes in the LiDAR frame.
-        rotation: (3, 3) float64 lidar_from_sensor, proper; boxes are described in the sensor's own axes.
+        tracks: tracks in the LiDAR frame.
+        rotation: (3, 3) float64 lidar_from_sensor; boxes are converted to the sensor's axes.
     """
     back = Rotation.identity() if rotation is None else Rotation.from_matrix(rotation).inv()
     rows = zip(tracks.track_id.tolist(), tracks, tracks.missed_s.tolist(), strict=True)
@@ -69,10 +69,10 @@ def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -
 
 
 class CloudDecoder:
-    """Clouds from serialised ``sensor_msgs/PointCloud2``, one after the other.
+    """Decoder of serialised ``sensor_msgs/PointCloud2``.
 
     Args:
-        topic: that they come from, for errors.
+        topic: topic, for errors.
         transform: as for ``load_point_cloud``.
     """
 
@@ -81,28 +81,28 @@ class CloudDecoder:
         self._divisor = 1.0
 
     def __call__(self, data: bytes, time_ns: int) -> DecodedCloud:
-        """The cloud of a message.
+        """Decode a message.
 
         Args:
-            data: the message.
-            time_ns: of its arrival; taken where its header says none.
+            data: serialised message.
+            time_ns: time of arrival, for headers without a time.
 
         Raises:
-            DataError: it is none.
+            DataError: the message is damaged.
         """
         message = BagMessage(self._topic, time_ns, data)
-        found = decoded_cloud(message, self._topic.name, self._divisor, self._transform)
+        found = decode_cloud(message, self._topic.name, self._divisor, self._transform)
         self._divisor = found.divisor
         return found
 
 
 def type_hash(kind: str) -> str:
-    """What a distribution from Iron on tells types of messages apart by (REP 2011)."""
+    """Return the hash of a message type (REP 2011), used since Iron."""
     return str(_types().hash_rihs01(kind))
 
 
 def detections_message(things: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
-    """A serialised ``vision_msgs/Detection3DArray``; ids are numbers of tracks."""
+    """Serialise a ``vision_msgs/Detection3DArray``; ids are track ids."""
     types, header = _types().types, _header(frame_id, time_ns)
     covariance = np.zeros(36)
     detections = []
@@ -118,7 +118,7 @@ def detections_message(things: list[MessageObject], frame_id: str, time_ns: int)
 
 
 def markers_message(things: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
-    """A serialised ``visualization_msgs/MarkerArray``: what was shown is taken away, then a cube for each."""
+    """Serialise a ``visualization_msgs/MarkerArray`` that replaces all markers by a cube per object."""
     header, nowhere, unturned = _header(frame_id, time_ns), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0)
     markers = [_marker(header, 0, _DELETE_ALL, _pose(nowhere, unturned), nowhere)]
     markers += [

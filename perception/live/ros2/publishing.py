@@ -1,4 +1,4 @@
-"""Boxes and markers for the nodes of a robot."""
+"""Publishing of boxes and markers to ROS 2."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from perception.live.running import Result
 
 #: Seconds between two attempts to reach the router.
 _AGAIN_S = 2.0
-#: The frame of scans whose source names none.
+#: Default frame of scans.
 _FRAME = "lidar"
 
 
 class Ros2Boxes:
-    """A sink: tracks that are seen, as ``vision_msgs/Detection3DArray`` on ``detections`` and as ``markers``.
+    """A sink that publishes tracks, as ``vision_msgs/Detection3DArray`` on ``detections`` and as ``markers``.
 
-    Boxes are in the frame of the sensor, in metres; ids are numbers of tracks. A router that is not there is
-    asked for again; what is found meanwhile nobody hears.
+    Boxes are in the sensor's frame, in metres; ids are track ids. If there is no router, results are dropped
+    until one appears.
 
     Args:
-        address: of the namespace of both topics.
-        transform: that scans went through: boxes go back to the sensor's own axes.
-        say: called with what a person should know.
+        address: namespace of both topics.
+        transform: transform of the scans; boxes are converted back to the sensor's axes.
+        say: called with messages for the user.
 
     Raises:
-        ImportError: eclipse-zenoh is missing; the message names the extra.
-        ValueError: the axes mirror, which no frame of ROS does.
+        ImportError: eclipse-zenoh is missing; the message has the pip command.
+        ValueError: the axes are mirrored, which ROS frames do not support.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Ros2Boxes:
         zenoh_library()
         self._rotation = (transform or ScanTransform()).rotation
         if np.linalg.det(self._rotation) < 0:
-            raise ValueError("axes that mirror have no frame in ROS, so boxes cannot be published there")
+            raise ValueError("ROS frames cannot be mirrored. Correct --axes, or leave out --publish ros2.")
         self._address, self._say = address, say
         self._session: Ros2Session | None = None
         self._publish: list[Callable[[bytes], None]] = []
@@ -68,18 +68,18 @@ class Ros2Boxes:
         markers(markers_message(things, frame, time_ns))
 
     def close(self) -> None:
-        """Leave."""
+        """Close the session."""
         if self._session is not None:
             self._session.close()
 
     def _opened(self) -> bool:
-        """Whether the router is there; asked every two seconds at most."""
+        """Connect to the router, at most every two seconds; return True if connected."""
         if time.monotonic() < self._again_s:
             return False
         try:
             self._session = Ros2Session(self._address, node="sparsight_boxes")
         except OSError as error:
-            self._say(f"boxes are not published: {error}")
+            self._say(f"publishing failed: {error}")
             self._again_s = time.monotonic() + _AGAIN_S
             return False
         topics = (("detections", DETECTIONS), ("markers", MARKERS))

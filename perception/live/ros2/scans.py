@@ -1,4 +1,4 @@
-"""The scans of a topic, as they come."""
+"""Scans of a ROS 2 topic."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from perception.live.ros2.address import Ros2Address
 from perception.live.ros2.messages import CLOUD, CloudDecoder
 from perception.live.ros2.session import Ros2Session, sent_ns, zenoh_library
 
-#: Messages that wait to be decoded, of some megabytes each.
+#: Capacity for messages to decode, of some megabytes each.
 _WAITING = 8
 _SILENCE_S, _WAIT_S = 5.0, 0.2
 
 
-class _Came(NamedTuple):
-    """A message that has come: the sample of Zenoh, and ``time.monotonic()`` then."""
+class _ReceivedMessage(NamedTuple):
+    """A sample of Zenoh, and ``time.monotonic()`` on arrival."""
 
     sample: Any
     arrived_s: float
 
 
 class Ros2Scans:
-    """A source: messages ``sensor_msgs/PointCloud2`` of a topic.
+    """A topic of ``sensor_msgs/PointCloud2`` as a source.
 
     Args:
-        address: of the topic.
-        transform: of the scans.
-        say: called with what a person should know.
+        address: address of the topic.
+        transform: transform of the scans.
+        say: called with messages for the user.
 
     Raises:
-        ImportError: eclipse-zenoh is missing; the message names the extra.
-        ValueError: the address names no topic.
+        ImportError: eclipse-zenoh is missing; the message has the pip command.
+        ValueError: the address has no topic.
     """
 
     lasting = True
@@ -50,7 +50,7 @@ class Ros2Scans:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not address.name:
-            raise ValueError("ros2: names no topic; expected one such as ros2:/points")
+            raise ValueError("ros2: has no topic. Write for example ros2:/points.")
         zenoh_library()
         self.name = f"ros2:{address.name}"
         self._address, self._say = address, say
@@ -58,16 +58,18 @@ class Ros2Scans:
         self._position = 0
 
     def arrivals(self, stop: threading.Event) -> Iterator[Arrival | DataError]:
-        """Scans as they come; where decoding is too slow the oldest messages make way.
+        """Yield scans on arrival; if decoding is too slow, the oldest messages are dropped.
 
         Raises:
             OSError: there is no router.
         """
-        waiting = NewestQueue[_Came](_WAITING)
+        waiting = NewestQueue[_ReceivedMessage](_WAITING)
         session = Ros2Session(self._address)
         try:
             session.subscribe(
-                self._address.name, CLOUD, lambda sample: waiting.put(_Came(sample, time.monotonic()))
+                self._address.name,
+                CLOUD,
+                lambda sample: waiting.put(_ReceivedMessage(sample, time.monotonic())),
             )
             quiet_from_s = time.monotonic()
             while not stop.is_set():
@@ -80,11 +82,11 @@ class Ros2Scans:
                     self._say(self._silence(session))
                     quiet_from_s = now_s
                 if waiting.dropped:
-                    self._say(f"{self.name}: {waiting.dropped} messages made way before they were decoded")
+                    self._say(f"{self.name}: {waiting.dropped} messages were dropped before decoding")
         finally:
             session.close()
 
-    def _arrival(self, came: _Came) -> Arrival | DataError:
+    def _arrival(self, came: _ReceivedMessage) -> Arrival | DataError:
         time_ns = sent_ns(came.sample) or time.time_ns()
         try:
             found = self._decode(came.sample.payload.to_bytes(), time_ns)
@@ -97,6 +99,6 @@ class Ros2Scans:
     def _silence(self, session: Ros2Session) -> str:
         topics = session.published(CLOUD)
         if self._address.name in topics:
-            return f"{self.name}: no cloud for {_SILENCE_S:g} s, though there is a publisher"
-        others = f"clouds are published on {', '.join(topics)}" if topics else "nobody publishes clouds"
-        return f"{self.name}: no cloud for {_SILENCE_S:g} s; {others} in domain {self._address.domain}"
+            return f"{self.name}: no point cloud for {_SILENCE_S:g} s, although there is a publisher"
+        others = f"point clouds are on {', '.join(topics)}" if topics else "no node publishes point clouds"
+        return f"{self.name}: no point cloud for {_SILENCE_S:g} s; {others} in domain {self._address.domain}"

@@ -1,7 +1,7 @@
-"""A node of ROS 2 in a network of Zenoh, as the middleware rmw_zenoh sees one.
+"""A ROS 2 node in a Zenoh network, compatible with the middleware rmw_zenoh.
 
-Topics are keys ``DOMAIN/TOPIC/TYPE/HASH``, messages CDR with a number, a time and the sender's identity
-attached; nodes, publishers and subscriptions announce themselves by tokens under ``@ros2_lv``
+Topics are keys ``DOMAIN/TOPIC/TYPE/HASH``. Messages are CDR, with sequence number, time and sender attached.
+Nodes, publishers and subscriptions announce themselves by tokens under ``@ros2_lv``
 (https://github.com/ros2/rmw_zenoh, docs/design.md).
 """
 
@@ -18,22 +18,22 @@ from perception.live.ros2.address import Ros2Address
 from perception.live.ros2.messages import type_hash
 
 _TOKENS = "@ros2_lv"
-#: Reliability:durability:history,depth:deadline:lifespan:liveliness; an empty one is the usual one.
+#: Reliability:durability:history,depth:deadline:lifespan:liveliness; empty means the default.
 _RELIABLE, _BEST_EFFORT = "::,10:,:,:,,", "2::,5:,:,:,,"
-#: What is attached: number and time of a message, and the sender's identity after its length.
+#: Attachment: sequence number, time, and the sender's identity after its length.
 _ATTACHED, _IDENTITY = struct.Struct("<qqB"), 16
 _ASKING_S = 1.0
 
 
 class Ros2Session:
-    """A connection to a router, and a node in its graph. It goes on by itself when the router comes back.
+    """A connection to a router and a node in its graph; it reconnects by itself.
 
     Args:
-        address: of the router and the domain.
-        node: its name.
+        address: router and domain.
+        node: name of the node.
 
     Raises:
-        ImportError: eclipse-zenoh or rosbags is missing; the message names the extra.
+        ImportError: eclipse-zenoh or rosbags is missing; the message has the pip command.
         OSError: there is no router.
     """
 
@@ -47,7 +47,7 @@ class Ros2Session:
             self._session = self._zenoh.open(config)
         except self._zenoh.ZError as error:
             raise OSError(
-                f"no router of Zenoh at {address.host}:{address.port}; start one beside the robot's nodes:"
+                f"no Zenoh router at {address.host}:{address.port}. Start one next to the robot's nodes:"
                 " ros2 run rmw_zenoh_cpp rmw_zenohd"
             ) from error
         self._entities = itertools.count()
@@ -55,18 +55,18 @@ class Ros2Session:
         self._tokens = [self._token(f"{next(self._entities)}/NN/%/%/{node}")]
 
     def subscribe(self, topic: str, kind: str, take: Callable[[Any], None]) -> None:
-        """Have every message of a topic, of any distribution.
+        """Subscribe to a topic, of any distribution.
 
         Args:
-            topic: with a slash before it.
-            kind: such as ``"sensor_msgs/msg/PointCloud2"``.
-            take: called with a sample of Zenoh, from a thread of its own.
+            topic: name with a leading slash.
+            kind: type, such as ``"sensor_msgs/msg/PointCloud2"``.
+            take: called with samples of Zenoh, from another thread.
         """
         self._announce("MS", topic, kind, _BEST_EFFORT)
         self._session.declare_subscriber(f"{self._address.domain}{topic}/{_dds(kind)}/*", take)
 
     def publisher(self, topic: str, kind: str) -> Callable[[bytes], None]:
-        """What publishes serialised messages on a topic; it never waits."""
+        """Return a function that publishes serialised messages on a topic without waiting."""
         self._announce("MP", topic, kind, _RELIABLE)
         key = f"{self._address.domain}{topic}/{_dds(kind)}/{self._hash(kind)}"
         publisher = self._session.declare_publisher(
@@ -81,14 +81,14 @@ class Ros2Session:
         return publish
 
     def published(self, kind: str) -> list[str]:
-        """Names of the topics with messages of a type that somebody publishes now."""
+        """Return the names of the topics of a type with a publisher."""
         asked = f"{_TOKENS}/{self._address.domain}/*/*/*/MP/*/*/*/*/{_dds(kind)}/*/*"
         replies = self._session.liveliness().get(asked, timeout=_ASKING_S)
         keys = {str(reply.ok.key_expr) for reply in replies if reply.ok is not None}
         return sorted({key.split("/")[9].replace("%", "/") for key in keys})
 
     def close(self) -> None:
-        """Leave the graph."""
+        """Close the connection."""
         self._session.close()
 
     def _announce(self, what: str, topic: str, kind: str, quality: str) -> None:
@@ -104,7 +104,7 @@ class Ros2Session:
 
 
 def sent_ns(sample: Any) -> int | None:
-    """When a message was sent, as its sender attached it."""
+    """Return the time of sending in a message's attachment, or None."""
     attached = b"" if sample.attachment is None else sample.attachment.to_bytes()
     if len(attached) != _ATTACHED.size + _IDENTITY:
         return None
@@ -112,11 +112,7 @@ def sent_ns(sample: Any) -> int | None:
 
 
 def zenoh_library() -> Any:
-    """The module.
-
-    Raises:
-        ImportError: it is missing; the message names the extra.
-    """
+    """Import zenoh; raise ``ImportError`` with the pip command if it is missing."""
     try:
         import zenoh
     except ImportError as error:
@@ -125,6 +121,6 @@ def zenoh_library() -> Any:
 
 
 def _dds(kind: str) -> str:
-    """A type as keys name it: ``sensor_msgs::msg::dds_::PointCloud2_``."""
+    """Return a type's name in keys: ``sensor_msgs::msg::dds_::PointCloud2_``."""
     package, _, name = kind.split("/")
     return f"{package}::msg::dds_::{name}_"

@@ -93,7 +93,7 @@ def test_poses_beside_the_boxes(place: str, perceive: Perceive, folder: Path, tm
     if place == "poses.txt":
         path.write_text("1 0 0 0 0 1 0 0 0 0 1 0\n")
         done = perceive("track", "--results", folder, "--out", tmp_path / "short")
-        assert (done.status, "poses.txt: 1 poses" in done.remarks) == (2, True)
+        assert (done.status, "poses.txt: scan" in done.remarks) == (2, True)
 
 
 def test_what_is_missing_is_named(perceive: Perceive, folder: Path, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_is_wrong_with_nuscenes_results_is_named(
     root, found = boxes_of_nuscenes
     out = ("--out", tmp_path / "out")
     alone = perceive("track", "--results", found, *out)
-    assert (alone.status, "--data is the nuScenes folder" in alone.remarks) == (2, True)
+    assert (alone.status, "--data FOLDER" in alone.remarks) == (2, True)
     content = json.loads(found.read_text())
     content["results"].popitem()
     found.write_text(json.dumps(content))

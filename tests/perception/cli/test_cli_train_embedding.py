@@ -96,7 +96,7 @@ def test_train_then_detect(
     assert found.embeddings is not None
     np.testing.assert_allclose(np.linalg.norm(found.embeddings, axis=1), 1.0, rtol=1e-5)
     again = perceive(*arguments)
-    assert f"weights: {run / 'weights.safetensors'}, with its head" in again.output
+    assert f"weights: {run / 'weights.safetensors'}, with the embedding head" in again.output
 
 
 def test_what_a_head_cannot_be_trained_with(
@@ -105,10 +105,10 @@ def test_what_a_head_cannot_be_trained_with(
     arguments = ("train", short, "--data", drive, "--out", tmp_path / "run")
     missing = perceive(*arguments)
     assert missing.status == 2
-    assert "name its weights (--from WEIGHTS)" in missing.remarks
+    assert "Add --from WEIGHTS" in missing.remarks
     masks = perceive(*arguments, "--from", weights, "--masks", "2:4")
     assert masks.status == 2
-    assert "--masks is of detectors" in masks.remarks
+    assert "--masks works for detectors only" in masks.remarks
     scans = drive / "velodyne_reduced"
     unnamed = perceive("train", short, "--data", scans, "--out", tmp_path / "other", "--from", weights)
     assert unnamed.status == 2

@@ -84,11 +84,11 @@ def test_targets_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     folder = describe_folder(tmp_path, classes={"pallet": "euro pallet"})
     with pytest.raises(DataError, match="the same folder"):
         convert(folder, folder, "json")
-    with pytest.raises(ValueError, match=f"written as {', '.join(TARGETS)}"):
+    with pytest.raises(ValueError, match=", ".join(TARGETS)):
         convert(folder, tmp_path / "new", "nuscenes")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="one word"):
+    with pytest.raises(ValueError, match="word"):
         convert(folder, tmp_path / "lines", "openpcdet")
     assert main(["convert", str(folder), str(tmp_path / "new"), "--to", "json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["written"] == 2
-    with pytest.raises(DataError, match="labels of json; name another folder"):
+    with pytest.raises(DataError, match="format json"):
         convert(folder, tmp_path / "new", "csv")

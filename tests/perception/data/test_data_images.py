@@ -26,7 +26,7 @@ def test_a_picture_is_found_and_its_head_tells_the_size(suffix: str, tmp_path: P
 
 def test_a_damaged_picture_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff")
-    with pytest.raises(DataError, match=r"a\.jpg: no picture that can be read .*copy it again"):
+    with pytest.raises(DataError, match=r"a\.jpg: no.*it again"):
         read_image_size(tmp_path / "a.jpg")
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from perception.errors import DataError
-from perception.io.addresses import address_path, fetched, find_addresses, path_or_address
+from perception.io.addresses import address_path, download, find_addresses, path_or_address
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed (extra 'archives')")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
@@ -56,23 +56,23 @@ def test_addresses_keep_what_paths_leave_out(store: str, tmp_path: Path) -> None
         assert find_addresses(address) == both
     assert find_addresses(f"{store}/**/*.bin") == [*both, f"{store}/deep/c.bin"]
     assert find_addresses(f"{store}/*.txt") == [f"{store}/notes.txt"]
-    with fetched(both[1]) as path:
+    with download(both[1]) as path:
         assert (path.name, path.read_bytes()) == ("b.bin", b"1234")
     assert not path.exists()
 
 
 def test_what_cannot_be_had_names_the_address(store: str) -> None:
-    with pytest.raises(DataError, match=rf"{store}/none\.bin: no such file; check the address"):
+    with pytest.raises(DataError, match=rf"{store}/none\.bin: no such file"):
         find_addresses(f"{store}/none.bin")
     with pytest.raises(DataError, match=rf"{store}/\*\.pcd: no \.bin, .* file there"):
         find_addresses(f"{store}/*.pcd")
-    with pytest.raises(DataError, match=rf"{store}/none\.bin: cannot be read \(FileNotFoundError"):
-        fetched(f"{store}/none.bin").__enter__()
+    with pytest.raises(DataError, match=rf"{store}/none\.bin: download failed \(FileNotFoundError"):
+        download(f"{store}/none.bin").__enter__()
 
 
 def test_an_error_in_the_block_names_the_address(store: str) -> None:
     with (
         pytest.raises(DataError, match=rf"^{store}/a\.bin: not whole$"),
-        fetched(f"{store}/a.bin") as path,
+        download(f"{store}/a.bin") as path,
     ):
         raise DataError(f"{path}: not whole")

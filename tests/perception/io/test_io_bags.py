@@ -167,7 +167,7 @@ def test_the_topic_is_the_only_one_or_the_named_one(ros_messages: Any, tmp_path:
     with open_bag(path) as bag:
         with pytest.raises(DataError, match=r"bag: 2 topics hold point clouds: /front \(1\), /rear \(1\)"):
             cloud_topic(bag)
-        with pytest.raises(DataError, match=r"no topic '/none'; topics: /front \(sensor_msgs/msg/Point"):
+        with pytest.raises(DataError, match=r"topics: /front \(sensor_msgs/msg/Point"):
             cloud_topic(bag, "/none")
         with pytest.raises(DataError, match="tf2_msgs/msg/TFMessage, no point clouds, in topic '/tf'"):
             cloud_topic(bag, "/tf")
@@ -180,9 +180,9 @@ def test_the_topic_is_the_only_one_or_the_named_one(ros_messages: Any, tmp_path:
     ("changed", "said"),
     [
         ({"data": np.zeros(50, np.uint8)}, "truncated, 110 of 160 bytes of points are missing"),
-        ({"point_step": 10}, "field z at byte 8 does not fit into point_step 10"),
+        ({"point_step": 10}, "field z at byte 8 exceeds point_step 10"),
         ({"height": 2, "width": 5, "row_step": 3}, "row_step is 3, less than width 5 x point_step 16"),
-        ({"fields": []}, "no field x, y, z among none"),
+        ({"fields": []}, "no field x, y, z"),
     ],
 )
 def test_a_cloud_that_makes_no_sense_is_named(
@@ -204,7 +204,7 @@ def test_an_unknown_datatype_is_named(ros_messages: Any, tmp_path: Path) -> None
     message = ros_messages.cloud(ros_messages.columns(3))
     message.fields[1].datatype = 9
     path = ros_messages.write(tmp_path / "bag", [("/points", 1, message)])
-    with pytest.raises(DataError, match="message 0: field y is of an unknown datatype"):
+    with pytest.raises(DataError, match="an unknown datatype"):
         scans(path)
 
 
@@ -258,7 +258,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.txt: not a recording"), open_bag(tmp_path / "a.txt"):
         pass
     for name in ("b.mcap", "c"):
-        with pytest.raises(DataError, match=f"{name}: cannot be read"), open_bag(tmp_path / name):
+        with pytest.raises(DataError, match=f"{name}: damaged"), open_bag(tmp_path / name):
             pass
 
 
@@ -355,7 +355,7 @@ def test_bytes_that_are_no_foxglove_cloud_are_named(tmp_path: Path, data: bytes)
 def test_an_unknown_encoding_is_named(tmp_path: Path, kind: str) -> None:
     topic = Topic("/points", kind, "flatbuffer", 1)
     path = write_mcap(tmp_path / "a.mcap", [(1, b"abc")], topic=topic)
-    with pytest.raises(DataError, match=r"topic /points, message 0: messages are encoded as 'flatbuffer'"):
+    with pytest.raises(DataError, match=r"topic /points, message 0"):
         scans(path)
 
 

@@ -115,7 +115,7 @@ def test_what_is_no_bag_and_a_missing_library(
     path = tmp_path / "drive.bag"
     path.write_bytes(b"")
     with (
-        pytest.raises(DataError, match=r"drive\.bag: cannot be read, .*'rosbag reindex' \(ROS 1\)"),
+        pytest.raises(DataError, match=r"drive\.bag.*'rosbag reindex' \(ROS 1\)"),
         open_bag(path),
     ):
         pass

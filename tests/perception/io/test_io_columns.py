@@ -68,7 +68,7 @@ def test_what_is_neither_asks_for_the_columns(tmp_path: Path) -> None:
     rows = scan(401)
     rows[7, 4] = 3.5
     path = write(tmp_path / "scan.pcd.bin", rows)
-    with pytest.raises(DataError, match=r"scan\.pcd\.bin: .* the fifth is no ring .*--columns"):
+    with pytest.raises(DataError, match=r"scan\.pcd\.bin.*the fifth is no.*--columns"):
         load_point_cloud(path)
     np.testing.assert_array_equal(load_point_cloud(path, columns=5).points[:, :3], turned(rows))
     write(path, scan(400)[:, [3, 0, 1, 2, 2]])
@@ -97,7 +97,7 @@ def test_columns_in_another_order_and_without_intensity(tmp_path: Path) -> None:
 
 
 def test_columns_that_do_not_fit_the_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"x,y,z,intensity,_,_ \(24 bytes a row, 4 left over\)"):
+    with pytest.raises(DataError, match=r"x,y,z,intensity,_,_ \(24 bytes"):
         load_point_cloud(write(tmp_path / "scan.bin", scan(5)), columns=6)
     np.save(tmp_path / "scan.npy", scan(5))
     with pytest.raises(DataError, match=r"shape \(5, 5\); expected \(N, 4\)"):

@@ -55,14 +55,14 @@ def test_intensity_of_bytes_none_and_no_points(tmp_path: Path) -> None:
 
 def test_map_coordinates_truncated_files_and_other_bytes_are_refused(tmp_path: Path) -> None:
     far = np.random.default_rng(0).uniform(-40, 40, (200, 3)) + np.array([543210.0, 5210987.0, 430.0])
-    with pytest.raises(DataError, match=r"map\.las: points lie around .*subtract the place of the sensor"):
+    with pytest.raises(DataError, match=r"map\.las: points lie around.*of the sensor"):
         load_point_cloud(write(tmp_path / "map.las", far))
     path = write(tmp_path / "cut.las", far - far.mean(axis=0))
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(DataError, match=r"cut\.las: "):
         load_point_cloud(path)
     path.write_bytes(b"1 2 3\n" * 100)
-    with pytest.raises(DataError, match=r"cut\.las: no LAS file: it does not begin"):
+    with pytest.raises(DataError, match=r"it does not begin"):
         load_point_cloud(path)
 
 

@@ -75,8 +75,8 @@ def test_no_more_than_promised_is_held() -> None:
         (b"\x05abc", 6, "instead of"),
         (b"\x00a", 2, "instead of"),
         (b"\x00a\x20\x05", 4, "before their start"),
-        (b"\x00a\xe0", 4, "middle of a token"),
-        (b"\x00a\x20", 4, "middle of a token"),
+        (b"\x00a\xe0", 4, "a token"),
+        (b"\x00a\x20", 4, "a token"),
     ],
 )
 def test_damaged_streams(packed: bytes, size: int, message: str) -> None:

@@ -183,5 +183,5 @@ def test_a_turn_warns_of_incomplete_packets(tmp_path: Path) -> None:
     begin = 24 + frame
     path.write_bytes(whole[:begin] + whole[begin + frame :])
     found = [one.cloud for one in PacketScans(path).attempts() if not isinstance(one, Exception)]
-    told = "1 packet of the sensor is incomplete in the capture"
+    told = "1 packet is incomplete"
     assert [sum(told in text for text in cloud.warnings) for cloud in found] == [0, 0, 1]

@@ -105,9 +105,7 @@ def test_each_sensor_has_units_axes_columns_and_times_of_its_own(tmp_path: Path)
     (found,) = merged(tmp_path, sensors={"front": front, "rear": rear})
     np.testing.assert_allclose(found.cloud.points, [[2, 2, 3.5, 0.5], [-2, 2, 0.5, 0.2]], atol=1e-6)
     assert found.cloud.timestamp_ns == 5 * SECOND_NS
-    with pytest.raises(
-        DataError, match="names of the scans of rear tell no time, those of others do; give a file"
-    ):
+    with pytest.raises(DataError, match="scans of rear"):
         merged(tmp_path, sensors={"front": front, "rear": {**rear, "times": None}})
 
 
@@ -147,23 +145,23 @@ def test_topics_of_a_recording(ros_messages: Any, tmp_path: Path) -> None:
         assert (len(first.cloud), len(third.cloud)) == (10, 5)
         np.testing.assert_allclose(first.cloud.points[5:, 0], -clouds[1]["x"] - 1, atol=1e-5)
     wrong = {"front": {**AHEAD, "scans": "/none"}}
-    with pytest.raises(DataError, match="no topic '/none'; topics: /front"):
+    with pytest.raises(DataError, match="no topic '/none'"):
         RigScans(read_rig(described(tmp_path, sensors=wrong)), bag)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"sensors": {}}, "field sensors must name one sensor or more"),
+        ({"sensors": {}}, "field sensors must name"),
         ({"sensors": {"front": 3}}, "sensors.front: expected fields scans, extrinsic"),
         ({"sensors": {"front": {"scans": "a"}}}, "sensors.front: field extrinsic is missing"),
         (
             {"sensors": {"front": {**AHEAD, "angle": 3}}},
-            "sensors.front: unknown field 'angle'; there are scans",
+            "sensors.front: unknown field 'angle'",
         ),
         ({"sensors": {"front": {**AHEAD, "axes": "x,y"}}}, "sensors.front: axes must name the scan's axes"),
         ({"sensors": {"front": {**AHEAD, "scale": "a"}}}, "sensors.front: "),
-        ({"sensors": {"front": {**AHEAD, "columns": "x"}}}, "sensors.front: columns must hold x, y and z"),
+        ({"sensors": {"front": {**AHEAD, "columns": "x"}}}, "sensors.front: columns must"),
         ({"sensors": {"front": {**AHEAD, "scans": 3}}}, "sensors.front: field scans must be text, got 3"),
         (
             {"sensors": {"front": {**AHEAD, "extrinsic": {"rpy": [1]}}}},
@@ -172,7 +170,7 @@ def test_topics_of_a_recording(ros_messages: Any, tmp_path: Path) -> None:
         ({"tolerance_s": -1}, "field tolerance_s must not be negative"),
         ({"tolerance_s": "soon"}, "field tolerance_s must be a finite number, got 'soon'"),
         ({"sensor_height_m": float("nan")}, "field sensor_height_m must be a finite number"),
-        ({"tolerence": 1}, "unknown field 'tolerence'; there are sensors, tolerance_s"),
+        ({"tolerence": 1}, "unknown field 'tolerence'"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -203,5 +201,5 @@ def test_extrinsics(tmp_path: Path) -> None:
 
 def test_a_folder_without_scans_of_a_sensor(tmp_path: Path) -> None:
     write(tmp_path / "front/0.bin", (1.0, 2.0, 3.0))
-    with pytest.raises(DataError, match="no scan of sensor 'rear' matches 'rear'"):
+    with pytest.raises(DataError, match="of sensor 'rear'"):
         merged(tmp_path)

@@ -126,5 +126,5 @@ def test_changes_that_cannot_be(arguments: dict[str, Any]) -> None:
 
 
 def test_intensity_is_scaled_once() -> None:
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="Both"):
         ScanTransform(intensity_scale=255).then(ScanTransform(intensity_scale=2))

@@ -128,7 +128,7 @@ def test_a_folder_that_vanishes_is_an_error_and_can_be_opened_again(
     tmp_path: Path, points: Points, listening: Any
 ) -> None:
     folder = tmp_path / "scans"
-    with pytest.raises(DataError, match=r"scans: no such folder; make it"):
+    with pytest.raises(DataError, match=r"scans: no such folder"):
         GrowingFolder(folder)
     folder.mkdir()
     source = GrowingFolder(folder, settle_s=0.0)

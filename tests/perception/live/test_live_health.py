@@ -99,5 +99,5 @@ def test_without_the_library_and_with_a_taken_port(
     status, text = get(server, "/metrics")
     assert status == 501
     assert "pip install 'sparsight[live]'" in text
-    with pytest.raises(OSError, match=rf"port {server.port}: .*take another --health port"):
+    with pytest.raises(OSError, match=rf"port {server.port} failed.*another --health port"):
         HealthServer(Figures(), port=server.port)

@@ -120,8 +120,8 @@ def test_packets_of_others_and_of_another_model(
             other.sendto(one.data, ("127.0.0.1", port))
         (error,) = heard.until(1)
     assert isinstance(error, DataError)
-    assert "the packets are of VLP-16, not HDL-32E" in str(error)
-    assert f"udp://127.0.0.1:{port}: packets of 8 bytes, not 1206, are passed over" in said
+    assert "of VLP-16, not HDL-32E" in str(error)
+    assert f"udp://127.0.0.1:{port}: skipping packets of 8 bytes" in "".join(said)
 
 
 def test_a_sensor_that_stands_still_does_not_fill_the_memory(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_sensor_that_stands_still_does_not_fill_the_memory(tmp_path: Path) -> 
     velodyne = VelodyneTurns("here")
     for number in range(8192):
         assert velodyne.add(Datagram(number, "", packet)) is None
-    with pytest.raises(DataError, match="here: 8192 packets and no turn; does the sensor spin"):
+    with pytest.raises(DataError, match="here: 8192 packets"):
         velodyne.add(Datagram(8192, "", packet))
     (tmp_path / "still.json").write_text(json.dumps(sensors.ouster_metadata("LEGACY")))
     ouster = OusterTurns(read_ouster_metadata(tmp_path / "still.json"))
@@ -171,23 +171,23 @@ def test_silence_is_said_and_turns_begin_anew(
             patience(lambda: after and after[-1] == source.taken)
         # One whole turn would be of two halves with a pause between them.
         assert heard.came == []
-    assert all("no packets of 1206 bytes" in text and "is the sensor on" in text for text in said)
+    assert all("no packets of 1206 bytes" in text and "sensor is on" in text for text in said)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("udp://", "expected udp://"),
-        ("udp://:99999", "expected udp://"),
-        ("udp://:2368/scans", "expected udp://"),
-        ("udp://:2368?modle=VLP-16", "'modle' is none of model, sender, metadata"),
-        ("udp://:2368?model=VLP-17", "model 'VLP-17' is none of them"),
-        ("udp://:2368?model", "expected udp://"),
-        ("udp://:2368?model=VLP-16&metadata=a.json", "one of the two"),
+        ("udp://", "udp://"),
+        ("udp://:99999", "udp://"),
+        ("udp://:2368/scans", "udp://"),
+        ("udp://:2368?modle=VLP-16", "unknown key 'modle'"),
+        ("udp://:2368?model=VLP-17", "unknown model 'VLP-17'"),
+        ("udp://:2368?model", "udp://"),
+        ("udp://:2368?model=VLP-16&metadata=a.json", "Leave one out"),
     ],
 )
 def test_addresses_that_are_none(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match="expected udp://") as caught:
+    with pytest.raises(ValueError, match="udp://") as caught:
         UdpAddress.parse(text)
     assert said in str(caught.value)
 
@@ -197,7 +197,7 @@ def test_addresses_and_ports_that_are_taken(port: int, tmp_path: Path) -> None:
     assert UdpAddress.parse("udp://[::1]:2368?model=vlp-16") == UdpAddress("::1", 2368, "VLP-16")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(OSError, match=r"cannot listen at udp://127.0.0.1:\d+: .*; does another program"):
+        with pytest.raises(OSError, match=r"listen.*program"):
             PacketSocket(UdpAddress("127.0.0.1", taken.getsockname()[1]))
     with pytest.raises(DataError, match=r"none\.json"):
         PacketSocket(UdpAddress("127.0.0.1", port, metadata=tmp_path / "none.json"))

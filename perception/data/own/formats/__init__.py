@@ -1,4 +1,4 @@
-"""Formats of labels: one file each."""
+"""Label formats, one module each."""
 
 from __future__ import annotations
 
@@ -28,21 +28,17 @@ _ALL: tuple[type[LabelFormat], ...] = (
     CvatTracklets,
     KittiTracklets,
 )
-#: By their names in ``dataset.yaml``, in the order in which they are asked whether they recognise labels.
+#: Formats by their name in ``dataset.yaml``, in order of recognition.
 FORMATS: dict[str, type[LabelFormat]] = {kind.name: kind for kind in _ALL}
 
 
 def format_named(name: str) -> type[LabelFormat]:
-    """A format by its name.
-
-    Raises:
-        DataError: there is none; lists those there are.
-    """
+    """Return a format by name; raise ``DataError`` if it is unknown."""
     if name not in FORMATS:
         raise DataError(f"labels.format must be one of {', '.join(FORMATS)}; got {name!r}")
     return FORMATS[name]
 
 
 def recognised_format(path: Path) -> type[LabelFormat] | None:
-    """The format of a folder or file of labels; None where none recognises it."""
+    """Return the format of a folder or file of labels, or None."""
     return next((kind for kind in FORMATS.values() if kind.recognises(path)), None)

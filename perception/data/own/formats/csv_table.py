@@ -1,6 +1,6 @@
-"""Labels as CSV: ``class,x,y,z,length,width,height,yaw`` in a file a scan, with ``frame`` in one for all.
+"""Labels as CSV: ``class,x,y,z,length,width,height,yaw``, per scan, or with ``frame`` in one file.
 
-A column ``track_id`` may follow; others are skipped. The first line names the columns, in any order.
+A column ``track_id`` is optional; others are skipped. The first line names the columns, in any order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from perception.io.text import parse_number, read_text
 FIELDS = ("x", "y", "z", "length", "width", "height", "yaw")
 _EXPECTED = "CSV whose first line is class,x,y,z,length,width,height,yaw"
 
-#: A line of the table by the names of its columns, and where it stands.
+#: Place of a line, and its values by column name.
 _Row = tuple[str, dict[str, str]]
 
 
 class CsvLabels(FileAFrame):
-    """See the module."""
+    """Reader of the format in the docstring of the module."""
 
     name = "csv"
     tool = "CSV"
@@ -38,11 +38,11 @@ class CsvLabels(FileAFrame):
         return found
 
     def frame_ids(self) -> Collection[str]:
-        """Names of the files, or those in the column ``frame``."""
+        """Return the frames of the files or of the column ``frame``."""
         return self._together if self.path.is_file() else self.files
 
     def read(self, frame_id: str) -> WrittenLabels:
-        """The lines of a frame."""
+        """Read the lines of a frame."""
         rows = self._together[frame_id] if self.path.is_file() else _rows(self.files[frame_id])
         boxes = [[parse_number(place, name, row[name]) for name in FIELDS] for place, row in rows]
         names = [row["class"] for _, row in rows]
@@ -70,17 +70,17 @@ def _rows(path: Path, *further: str) -> list[_Row]:
     header = [name.strip().lower() for name in next(reader, [])]
     missing = [name for name in (*further, "class", *FIELDS) if name not in header]
     if missing:
-        raise DataError(f"{path}: line 1: no column {', '.join(missing)}; expected {_EXPECTED}")
+        raise DataError(f"{path}: line 1: no column {', '.join(missing)}. Write {_EXPECTED}.")
     rows = []
     for words in reader:
         place = f"{path}: line {reader.line_num}"
         if not words:
             continue
         if len(words) != len(header):
-            raise DataError(f"{place}: {len(words)} values; expected {len(header)}, as in line 1")
+            raise DataError(f"{place}: {len(words)} values. Write {len(header)}, as in line 1.")
         row = dict(zip(header, (word.strip() for word in words), strict=True))
         for name in (*further, "class"):
             if not row[name]:
-                raise DataError(f"{place}: field {name} is empty; write a name")
+                raise DataError(f"{place}: field {name} is empty. Write a name.")
         rows.append((place, row))
     return rows

@@ -1,8 +1,8 @@
 """Labels of DAIR-V2X: ``label/lidar/<frame>.json``, a list of objects in the frame of the LiDAR.
 
-An object has ``type``, ``3d_dimensions`` (l, w, h), ``3d_location`` (the centre) and ``rotation``: yaw about
-z, counter-clockwise from x. Numbers may be written as text. Objects that only the picture shows have a box
-without volume (Yu et al., DAIR-V2X, CVPR 2022): they are skipped and counted.
+An object has ``type``, ``3d_dimensions`` (l, w, h), ``3d_location`` (the centre) and ``rotation`` (yaw about
+z, counter-clockwise from x). Numbers may be text. Objects that only the camera sees have a box without volume
+(Yu et al., DAIR-V2X, CVPR 2022); they are skipped and counted.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from perception.data.own.parsing import field_of, items_of, peek_json, read_json
 from perception.errors import DataError
 from perception.io.text import parse_number
 
-_EMPTY = "a box without volume (seen in the picture only)"
+_EMPTY = "a box without volume (visible in the camera only)"
 
 
 class DairV2xLabels(FileAFrame):
-    """See the module."""
+    """Reader of the format in the docstring of the module."""
 
     name = "dair-v2x"
     tool = "DAIR-V2X"
 
     def read(self, frame_id: str) -> WrittenLabels:
-        """Return the boxes of a file."""
+        """Read the boxes of a file."""
         path, rows, names, skipped = self.files[frame_id], [], [], []
         for number, item in enumerate(items_of(str(path), "the file", read_json(path))):
             place = f"{path}: object {number}"

@@ -31,22 +31,22 @@ _LABELLED = "categories.label.labels"
 
 
 class DatumaroLabels(LabelFormat):
-    """See the module. A folder holds a file for each subset; all of them count."""
+    """Reader of the format in the module's docstring; all subsets of a folder count."""
 
     name = "datumaro"
     tool = "CVAT (Datumaro 3D)"
 
     @cached_property
     def _items(self) -> dict[str, tuple[str, Mapping[str, Any], list[str]]]:
-        """Place, item and names of classes by frame."""
+        """Place, item and class names by frame."""
         paths = [self.path] if self.path.is_file() else sorted(self.path.glob("*.json"))
         if not paths:
-            raise DataError(f"{self.path}: no annotations/*.json there; correct labels.path in dataset.yaml")
+            raise DataError(f"{self.path}: no annotations/*.json. Correct labels.path in dataset.yaml.")
         found = {}
         for path in paths:
             told = read_json(path)
             if not isinstance(told, Mapping):
-                raise DataError(f"{path}: not a Datumaro export; expected an object with 'items'")
+                raise DataError(f"{path}: not a Datumaro export, as 'items' is missing. Export it again.")
             names = _class_names(path, told)
             for item in items_of(str(path), "items", field_of(str(path), told, "items")):
                 identity = text_of(str(path), item, "id")
@@ -54,16 +54,16 @@ class DatumaroLabels(LabelFormat):
         return found
 
     def frame_ids(self) -> Collection[str]:
-        """The items."""
+        """Return the frames of the items."""
         return self._items
 
     def read(self, frame_id: str) -> WrittenLabels:
-        """The cuboids of an item; other annotations are skipped."""
+        """Read the cuboids of an item; other annotations are skipped."""
         place, item, classes = self._items[frame_id]
         rows, names, tracks, skipped = [], [], [], []
         for number, told in enumerate(items_of(place, "annotations", item.get("annotations", []))):
             if told.get("type") != "cuboid_3d":
-                skipped.append(f"an annotation of type {told.get('type')!r:.40}, which is no cuboid")
+                skipped.append(f"an annotation of type {told.get('type')!r:.40} instead of cuboid_3d")
                 continue
             here = f"{place}: annotation {number}"
             centre, angles, size = (
@@ -72,7 +72,10 @@ class DatumaroLabels(LabelFormat):
             )
             label = field_of(here, told, "label_id")
             if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(classes):
-                raise DataError(f"{here}: label_id is {label!r:.40}; {_LABELLED} has {len(classes)} names")
+                raise DataError(
+                    f"{here}: label_id is {label!r:.40}, but {_LABELLED} has {len(classes)} names. Export it"
+                    " again."
+                )
             rows.append([*centre, *self.solid(size, angles)])
             names.append(classes[label])
             attributes = told.get("attributes")
@@ -81,7 +84,7 @@ class DatumaroLabels(LabelFormat):
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        """There are items and categories."""
+        """Return True if there are items and categories."""
         files = [path] if path.is_file() else sorted(path.glob("*.json")) if path.is_dir() else []
         told = [peek_json(file) for file in files[:3] if file.suffix.lower() == ".json"]
         return any(isinstance(each, Mapping) and {"items", "categories"} <= each.keys() for each in told)

@@ -1,7 +1,7 @@
-"""Labels of labelCloud as ``centroid_abs`` (degrees) or ``centroid_rel`` (radians): a JSON file a scan.
+"""Labels of labelCloud as ``centroid_abs`` (degrees) or ``centroid_rel`` (radians), one JSON file per scan.
 
 ``{"filename", "objects": [{"name", "centroid": {x, y, z}, "dimensions": {length, width, height},
-"rotations": {x, y, z}}]}``. The file does not say which of both it is: ``labels.angles`` does.
+"rotations": {x, y, z}}]}``. Set ``labels.angles``, because the file does not name the unit.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ _SIZES = ("length", "width", "height")
 
 
 class LabelCloudLabels(FileAFrame):
-    """See the module."""
+    """Reader of the format in the docstring of the module."""
 
     name = "labelcloud"
     tool = "labelCloud"
 
     def read(self, frame_id: str) -> WrittenLabels:
-        """The boxes of a file."""
+        """Read the boxes of a file."""
         path = self.files[frame_id]
         told = read_json(path)
         if not isinstance(told, Mapping):
-            raise DataError(f"{path}: not a file of labelCloud; expected an object with 'objects'")
+            raise DataError(f"{path}: not a labelCloud file, as 'objects' is missing. Export it again.")
         rows, names = [], []
         for number, item in enumerate(items_of(str(path), "objects", field_of(str(path), told, "objects"))):
             place = f"{path}: object {number}"
             if "vertices" in item:
-                raise DataError(f"{place}: corners of a box; export as centroid_rel or centroid_abs")
+                raise DataError(
+                    f"{place}: box corners are not supported. Export as centroid_rel or centroid_abs."
+                )
             centre = vector_of(place, item, "centroid")
             size = vector_of(place, item, "dimensions", _SIZES)
             angles = vector_of(place, item, "rotations")
@@ -42,7 +44,7 @@ class LabelCloudLabels(FileAFrame):
 
     @classmethod
     def recognises_file(cls, path: Path) -> bool:
-        """There is an object with a centroid."""
+        """Return True if there is an object with a centroid."""
         told = peek_json(path)
         objects = told.get("objects") if isinstance(told, Mapping) else None
         return isinstance(objects, list) and any(

@@ -1,4 +1,4 @@
-"""The frame that a tool's name of a scan means."""
+"""Frame names from scan names of tools."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from perception.io.point_cloud import SUPPORTED_SUFFIXES
 
 
 def frame_named(scan: str) -> str:
-    """``velodyne_points/data/0001.pcd`` and ``0001`` mean frame ``0001``."""
+    """Return the frame of a scan: ``velodyne_points/data/0001.pcd`` and ``0001`` give ``0001``."""
     path = PurePosixPath(scan.replace("\\", "/"))
     return path.stem if path.suffix.lower() in SUPPORTED_SUFFIXES else path.name

@@ -1,7 +1,7 @@
 """Labels of SUSTechPOINTS: ``label/<frame>.json``, a list of boxes with position, scale and rotation.
 
 An object is ``{"obj_type", "obj_id", "psr": {"position", "scale", "rotation"}}``, each with x, y, z: centre,
-extents along the box's own axes, radians.
+extents along the box's axes, and angles in radians.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from perception.errors import DataError
 
 
 class SustechPointsLabels(FileAFrame):
-    """See the module."""
+    """Reader of the format in the docstring of the module."""
 
     name = "sustechpoints"
     tool = "SUSTechPOINTS"
 
     def read(self, frame_id: str) -> WrittenLabels:
-        """The boxes of a file."""
+        """Read the boxes of a file."""
         path = self.files[frame_id]
         told = read_json(path)
-        # Newer versions put the list into an object.
+        # Newer versions wrap the list in an object.
         objects = items_of(str(path), "the file", told.get("objs") if isinstance(told, Mapping) else told)
         rows, names = [], []
         for number, item in enumerate(objects):
@@ -50,7 +50,7 @@ class SustechPointsLabels(FileAFrame):
 
     @classmethod
     def recognises_file(cls, path: Path) -> bool:
-        """There is an object with a ``psr``."""
+        """Return True if there is an object with ``psr``."""
         told = peek_json(path)
         objects = told.get("objs") if isinstance(told, Mapping) else told
         return isinstance(objects, list) and any(

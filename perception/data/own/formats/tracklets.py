@@ -1,10 +1,11 @@
 """``tracklet_labels.xml`` of KITTI's raw recordings, and as CVAT writes it ("Kitti Raw Format 1.0").
 
-A tracklet has a class, one size, a first frame and a pose for each frame from there on. In KITTI's own files
-(raw data development kit) ``l``, ``w`` and ``h`` are length, width and height, ``tz`` is the bottom, and
-frames are named by ten digits. CVAT's have the box's extents along its own x, y and z under ``w``, ``h`` and
-``l``, ``tz`` of the centre, frames named in ``frame_list.txt``, and poses with truncation 2 where an object
-is not there.
+A tracklet has a class, a size, a first frame, and a pose for each frame from there on.
+
+- KITTI (raw data development kit): ``l``, ``w``, ``h`` are length, width and height; ``tz`` is the bottom;
+  frames are named by ten digits.
+- CVAT: ``w``, ``h``, ``l`` are the extents along the box's x, y and z; ``tz`` is the centre;
+  ``frame_list.txt`` names the frames; truncation 2 means that the object is absent.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _FRAME_LIST = "frame_list.txt"
 _OUTSIDE = 2
 
 
-class _Sight(NamedTuple):
-    """One pose of a tracklet: the row of a box, class and number of the tracklet."""
+class _Observation(NamedTuple):
+    """One pose of a tracklet: box, class and number of the tracklet."""
 
     row: list[float]
     name: str
@@ -36,11 +37,11 @@ class _Sight(NamedTuple):
 
 
 class KittiTracklets(LabelFormat):
-    """Of KITTI's raw recordings.
+    """Tracklets of KITTI's raw recordings.
 
     Attributes:
-        extents: fields of the extents along the box's own x, y and z.
-        bottom: whether a pose is that of the bottom of the box.
+        extents: fields with the extents along the box's x, y and z.
+        bottom: True if poses are of the bottom of the box.
     """
 
     name = "kitti-tracklets"
@@ -49,8 +50,8 @@ class KittiTracklets(LabelFormat):
     bottom: ClassVar[bool] = True
 
     @cached_property
-    def _sights(self) -> dict[int, list[_Sight]]:
-        found: dict[int, list[_Sight]] = {}
+    def _observations(self) -> dict[int, list[_Observation]]:
+        found: dict[int, list[_Observation]] = {}
         for number, tracklet in enumerate(_tracklets(self.path)):
             place = f"{self.path}: tracklet {number}"
             size = np.array([_number(place, tracklet, name) for name in self.extents])
@@ -64,32 +65,32 @@ class KittiTracklets(LabelFormat):
                     continue
                 solid = self.solid(size, angles)
                 row = [x, y, z + solid[2] / 2 if self.bottom else z, *solid]
-                found.setdefault(first + after, []).append(_Sight(row, name, number))
+                found.setdefault(first + after, []).append(_Observation(row, name, number))
         return found
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """The numbers of the frames by their names."""
-        return {f"{number:010d}": number for number in sorted(self._sights)}
+        """Frame numbers by name."""
+        return {f"{number:010d}": number for number in sorted(self._observations)}
 
     def frame_ids(self) -> Collection[str]:
-        """The frames that a tracklet passes, or that are listed."""
+        """Return the frames with a tracklet, or those listed."""
         return self._numbers
 
     def read(self, frame_id: str) -> WrittenLabels:
-        """The boxes of all tracklets in a frame."""
-        sights = self._sights.get(self._numbers[frame_id], [])
-        tracks = np.array([sight.track for sight in sights], np.int64)
-        return WrittenLabels(table([sight.row for sight in sights]), [sight.name for sight in sights], tracks)
+        """Read the boxes of all tracklets in a frame."""
+        found = self._observations.get(self._numbers[frame_id], [])
+        tracks = np.array([one.track for one in found], np.int64)
+        return WrittenLabels(table([one.row for one in found]), [one.name for one in found], tracks)
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        """A file of this name."""
+        """Return True for a file of this name."""
         return path.name == "tracklet_labels.xml" and path.is_file()
 
 
 class CvatTracklets(KittiTracklets):
-    """As CVAT writes them."""
+    """Tracklets of CVAT."""
 
     name = "cvat-tracklets"
     tool = "CVAT (Kitti Raw Format 1.0)"
@@ -100,18 +101,18 @@ class CvatTracklets(KittiTracklets):
     def _numbers(self) -> dict[str, int]:
         path = self.path.parent / _FRAME_LIST
         found = {}
-        for line, text in enumerate(read_text(path, "a number and a name of a frame a line").splitlines(), 1):
+        for line, text in enumerate(read_text(path, "number and name of a frame per line").splitlines(), 1):
             number, _, scan = text.strip().partition(" ")
             if not text.strip():
                 continue
             if parse_count(number) is None or not scan.strip():
-                raise DataError(f"{path}: line {line}: expected the number and the name of a frame")
+                raise DataError(f"{path}: line {line} must be the number and the name of a frame")
             found[frame_named(scan.strip())] = int(number)
         return found
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        """The names of the frames lie beside it."""
+        """Return True if there is a list of frames next to the file."""
         return super().recognises(path) and (path.parent / _FRAME_LIST).is_file()
 
 
@@ -119,13 +120,13 @@ def _tracklets(path: Path) -> Iterator[ElementTree.Element]:
     try:
         return ElementTree.fromstring(read_text(path, "tracklets as XML")).iterfind("tracklets/item")
     except ElementTree.ParseError as error:
-        raise DataError(f"{path}: not XML ({error}); export the labels again") from error
+        raise DataError(f"{path}: not valid XML ({error}). Export the labels again.") from error
 
 
 def _text(place: str, holder: ElementTree.Element, name: str) -> str:
     text = (holder.findtext(name) or "").strip()
     if not text:
-        raise DataError(f"{place}: field {name} is missing or empty")
+        raise DataError(f"{place}: field {name} is missing or empty. Export the labels again.")
     return text
 
 
@@ -136,5 +137,5 @@ def _number(place: str, holder: ElementTree.Element, name: str) -> float:
 def _whole(place: str, holder: ElementTree.Element, name: str) -> int:
     number = _number(place, holder, name)
     if not number.is_integer():
-        raise DataError(f"{place}: field {name} is {number}; expected a whole number")
+        raise DataError(f"{place}: field {name} is {number}. Write a whole number.")
     return int(number)

@@ -133,8 +133,8 @@ def plan_reached(
         taps, places = taps * size, places * wide
     reached = torch.empty((min(places, taps * len(cells)), cells.shape[1]), dtype=torch.int64)
     count = library.plan_reached(
-        cells.data_ptr(), *cells.shape, int64_array(*kernel_size), int64_array(*stride), int64_array(*padding),
-        int64_array(*shape), batch_size, reached.data_ptr(),
+        cells.data_ptr(), *cells.shape, int64_array(*kernel_size), int64_array(*stride),
+        int64_array(*padding), int64_array(*shape), batch_size, reached.data_ptr(),
     )  # fmt: skip
     return reached[:count]
 

@@ -110,7 +110,7 @@ def test_a_server_gives_what_its_files_would(
     assert found_in(tmp_path / "folder") == named
     missing = perceive("detect", f"{server}/none.bin", "--json", *arguments)
     assert missing.status == 2
-    assert f"{server}/none.bin: no such file; check the address" in missing.remarks
+    assert f"{server}/none.bin: no such file" in missing.remarks
 
 
 def test_several_processes_write_the_page_of_one(
@@ -152,18 +152,18 @@ def test_what_is_missing_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     for address, message in (
-        ("s3://bucket/scans/*.bin", "a package for s3:// is missing: pip install s3fs"),
-        ("nothing://scans", "nothing://scans: Protocol not known: nothing"),
+        ("s3://bucket/scans/*.bin", "pip install s3fs"),
+        ("nothing://scans", "Protocol not known: nothing"),
         (f"{store}/*.pcd", f"{store}/*.pcd: no .bin, .npy"),
-        (f"{store}/none", f"{store}/none: cannot be listed"),
-        ("zip://a.bin::memory://b.zip", "chains of addresses are not read"),
+        (f"{store}/none", f"{store}/none: listing failed"),
+        ("zip://a.bin::memory://b.zip", "chained addresses"),
     ):
         done = perceive("detect", address, "--json", *arguments)
         assert done.status == 2
         assert message in done.remarks
     several = perceive("detect", store, "--json", *arguments, "--workers", 2)
     assert several.status == 2
-    assert "is in the memory of one process" in several.remarks
+    assert "in the memory of one process" in several.remarks
     monkeypatch.setitem(sys.modules, "fsspec", None)
     without = perceive("detect", store, "--json", *arguments)
     assert without.status == 2

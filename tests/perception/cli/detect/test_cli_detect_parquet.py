@@ -33,7 +33,7 @@ def test_the_table_is_parted_by_recording_and_date(
     for again in ((), ("--overwrite",)):
         done = perceive("detect", scans, bag, "--out", out, *arguments, *again)
         assert done.status == 0
-        assert f"5 frames in {out / 'detections.parquet'}" in done.remarks
+        assert f"5 frames written to {out / 'detections.parquet'}" in done.remarks
     table = out / "detections.parquet"
     assert {str(path.relative_to(table)) for path in table.rglob("*.parquet")} == {
         "recording=scans/date=unknown/000000001.parquet",
@@ -56,7 +56,7 @@ def test_many_parts_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert write_partitions(tmp_path / "lines", tmp_path / "table") == 9
     assert sorted(arrow.read_table(tmp_path / "table").column("line").to_pylist()) == list(range(1, 10))
     (tmp_path / "lines").write_text('{"frame": "a"}\n')
-    with pytest.raises(DataError, match="lines: line 1 is no record of a frame"):
+    with pytest.raises(DataError, match="lines: line 1 is no"):
         write_partitions(tmp_path / "lines", tmp_path / "table")
     # The table that was there stays.
     assert len(list((tmp_path / "table").rglob("*.parquet"))) == 9
