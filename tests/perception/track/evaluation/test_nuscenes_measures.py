@@ -108,7 +108,7 @@ def test_what_cannot_be_judged() -> None:
     labels = cars([(1, 5.0)])
     with pytest.raises(ValueError, match="has no score"):
         judge(labels, cars([(1, 5.0)]), 1)
-    with pytest.raises(ValueError, match="more than once"):
+    with pytest.raises(ValueError, match="twice"):
         judge(labels, cars([(1, 5.0), (1, 9.0)], score=0.5), 1)
     with pytest.raises(ValueError, match="no track_id"):
         judge(labels, cars([(-1, 5.0)], score=0.5), 1)
