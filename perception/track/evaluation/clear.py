@@ -113,7 +113,7 @@ class _Sequence:
         labels, results = pair.labels, pair.results
         kinds = (label, NEIGHBOURS.get(label, label))
         types, found = np.char.lower(labels.type), np.char.lower(results.type)
-        things = np.isin(types, kinds) & (labels.track_id != -1)
+        objects = np.isin(types, kinds) & (labels.track_id != -1)
         wanted = np.isin(found, kinds) & (results.track_id != -1)
         self.excused_labels = (
             (labels.occluded > MOST_OCCLUSION)
@@ -125,16 +125,11 @@ class _Sequence:
         self.matched_once = np.zeros(len(results), np.bool_)
         self.label_ids, self.result_ids = labels.track_id, results.track_id
         overlap = pair.matrix("3d")
-        rows = [np.flatnonzero(mask) for mask in (things, wanted)]
-        parts = [
-            np.split(row, np.searchsorted(frame[row], np.arange(1, pair.frames)))
-            for row, frame in zip(rows, (labels.frame, results.frame), strict=True)
-        ]
-        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in zip(*parts, strict=True)]
-        identities, which = np.unique(results.track_id[rows[1]], return_inverse=True)
-        sums = np.bincount(which, results.score[rows[1]], len(identities))
+        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in pair.by_frame(objects, wanted)]
+        identities, which = np.unique(results.track_id[wanted], return_inverse=True)
+        sums = np.bincount(which, results.score[wanted], len(identities))
         self.mean_score = np.full(len(results), -np.inf)
-        self.mean_score[rows[1]] = (sums / np.bincount(which, minlength=len(identities)))[which]
+        self.mean_score[wanted] = (sums / np.bincount(which, minlength=len(identities)))[which]
 
 
 def _covered(pair: SequencePair, region: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

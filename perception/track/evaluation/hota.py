@@ -105,7 +105,7 @@ def _frames(pair: SequencePair, label: str) -> list[_Frame]:
     """Return the counting boxes of each frame, with track ids renumbered from 0."""
     labels, results = pair.labels, pair.results
     types, found = np.char.lower(labels.type), np.char.lower(results.type)
-    things = np.isin(types, (label, *NEIGHBOURS.get(label, ()))) & (labels.track_id >= 0)
+    objects = np.isin(types, (label, *NEIGHBOURS.get(label, ()))) & (labels.track_id >= 0)
     wanted = (found == label) & (results.track_id >= 0)
     excused = (
         (labels.occluded > MOST_OCCLUSION) | (np.trunc(labels.truncated) > MOST_TRUNCATION) | (types != label)
@@ -116,13 +116,8 @@ def _frames(pair: SequencePair, label: str) -> list[_Frame]:
     excusable = results.box_2d[:, 3] - results.box_2d[:, 1] <= LEAST_HEIGHT_PX + _EPSILON
     excusable[overlaps.detection[inside]] = True
     lookup = pair.matrix("2d")
-    rows = [np.flatnonzero(mask) for mask in (things, wanted)]
-    parts = [
-        np.split(row, np.searchsorted(frame[row], np.arange(1, pair.frames)))
-        for row, frame in zip(rows, (labels.frame, results.frame), strict=True)
-    ]
     kept = []
-    for g, t in zip(*parts, strict=True):
+    for g, t in pair.by_frame(objects, wanted):
         overlap = lookup.of(g, t)
         gone = _left_out(overlap, excused[g], excusable[t])
         kept.append((g[~excused[g]], t[~gone], overlap[~excused[g]][:, ~gone]))

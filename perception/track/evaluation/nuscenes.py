@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perception.evaluate.box_table import BoxTable, Float64Array
+from perception.evaluate.box_table import BoxTable, Float64Array, finite_or_none
 from perception.evaluate.nuscenes.result import mean_of_known
 from perception.track.evaluation.nuscenes_matching import ClassScenes
 from perception.track.evaluation.nuscenes_scenes import CLASSES, scenes_of
@@ -80,9 +80,9 @@ class NuScenesTracking:
             "protocol": "nuscenes tracking",
             "frames": self.frames,
             "scenes": self.scenes,
-            **{name: _plain(value) for name, value in self.figures.items()},
+            **{name: finite_or_none(value) for name, value in self.figures.items()},
             "classes": {
-                label: {name: _plain(value) for name, value in found.items()}
+                label: {name: finite_or_none(value) for name, value in found.items()}
                 for label, found in self.classes.items()
             },
         }
@@ -168,7 +168,3 @@ def _mean(values: list[float], worst: float) -> float:
     """Average over all recalls; NaN and unreached recalls count as the worst value."""
     known = np.array(values + [worst] * (len(RECALL) - len(values)))
     return float(np.where(np.isnan(known), worst, known).mean())
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -41,6 +41,17 @@ class SequencePair:
         """Overlapping pairs of a label and a result of the same frame."""
         return find_overlaps(_table(self.labels), _table(self.results))
 
+    def by_frame(
+        self, label_mask: npt.NDArray[np.bool_], result_mask: npt.NDArray[np.bool_]
+    ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Return the masked label rows and result rows of each frame."""
+        sides = ((self.labels, label_mask), (self.results, result_mask))
+        parts = []
+        for table, mask in sides:
+            rows = np.flatnonzero(mask)
+            parts.append(np.split(rows, np.searchsorted(table.frame[rows], np.arange(1, self.frames))))
+        return list(zip(*parts, strict=True))
+
     def matrix(self, metric: str, *, over: str = "union") -> PairLookup:
         """Return a lookup of overlaps; ``over="detection"`` is the covered share of the result."""
         found = self.overlaps

@@ -257,11 +257,11 @@ def test_bad_arguments() -> None:
     labels, results = one_label_a_frame(2)
     with pytest.raises(DataError, match=r"frame '1', object 0: no score"):
         evaluate_kitti(labels, [results[0], [LABEL]])
-    with pytest.raises(DataError, match=r"frame '0', object 0: a number is not finite"):
+    with pytest.raises(DataError, match=r"frame '0', object 0: a value is not finite"):
         evaluate_kitti(labels, [[replace(LABEL, alpha=math.nan, score=1.0)], []])
     with pytest.raises(DataError, match="no frames to evaluate"):
         evaluate_kitti([], [])
-    with pytest.raises(DataError, match="no label is a Cars; the labels have car"):
+    with pytest.raises(DataError, match="Cars.*car"):
         evaluate_kitti(labels, results, classes=["Cars"])
     for arguments, message in (
         ({"classes": []}, "classes must be"),
@@ -269,7 +269,7 @@ def test_bad_arguments() -> None:
         ({"classes": ["Car", "car"]}, "twice"),
         ({"frame_ids": ["0", "0"]}, "twice"),
         ({"missing_results": "ignore"}, "missing_results must be"),
-        ({"min_overlaps": {"Tram": 0.5}}, "min_overlaps names tram"),
+        ({"min_overlaps": {"Tram": 0.5}}, "min_overlaps has tram"),
         ({"min_overlaps": {"Car": 1.0}}, "below 1"),
     ):
         with pytest.raises(ValueError, match=message):
