@@ -1,4 +1,4 @@
-"""Training curves as a picture."""
+"""Training curves as a figure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOSSES = ("total", "heat", "box", "residual", "fit", "flip")
 
 
 def plot_curves(log: str | Path, path: str | Path) -> Path:
-    """Draw the losses, learning rate and gradient norm of a ``log.csv`` as a PNG."""
+    """Plot losses, learning rate and gradient norm of a ``log.csv`` as a PNG."""
     with Path(log).open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     figure = Figure(figsize=(11, 4.5), layout="constrained")

@@ -240,7 +240,7 @@ class TestPage:
         path = write_html(tmp_path / "a.html", PointCloud(np.concatenate([points, strays])), None)
         xyz, _ = decoded_points(page_data(path))
         np.testing.assert_allclose(xyz, points[:, :3].astype(np.float64), atol=0.002)
-        assert "1 point left out: more than 1000 m from the middle." in path.read_text("utf-8")
+        assert "Skipped 1 point: more than 1000 m from the centre." in path.read_text("utf-8")
 
     def test_intensity_to_255_is_scaled(self) -> None:
         points = make_cloud().points * np.array([1, 1, 1, 255], np.float32)
@@ -295,7 +295,7 @@ class TestPage:
         points[:2, 1] = np.nan
         detections = Detections.empty(warnings=("capacity overflow",))
         text = write_html(tmp_path / "a.html", PointCloud(points), detections).read_text("utf-8")
-        assert '["2 points left out: not finite.","capacity overflow"]' in text
+        assert '["Skipped 2 points: not finite.","capacity overflow"]' in text
 
     def test_same_input_same_bytes(self, tmp_path: Path) -> None:
         first, second = (
@@ -368,7 +368,7 @@ class TestPlayer:
         with Player(tmp_path / "a.html", title="drive") as player:
             pass
         assert not player.path.exists()
-        with pytest.raises(IsADirectoryError, match="is a folder; name a file"):
+        with pytest.raises(IsADirectoryError, match="is a folder; choose a file name"):
             Player(tmp_path, title="drive")
 
 
