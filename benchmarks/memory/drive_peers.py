@@ -270,5 +270,5 @@ def _where(label: str, place: Place) -> str:
 
 
 def _held(thing: Thing) -> Any:
-    made: Any = drive_module("labelled_sides").Held
+    made: Any = drive_module("labelled.stores").StoredObject
     return made(thing.key, thing.label, thing.place)

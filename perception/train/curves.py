@@ -14,12 +14,15 @@ from sparse_core.common.files import replacing
 _LOSSES = ("total", "heat", "box", "residual", "fit", "flip")
 
 
-def plot_curves(log: str | Path, path: str | Path) -> Path:
-    """Plot losses, learning rate and gradient norm of a ``log.csv`` as a PNG."""
+def plot_curves(log: str | Path, path: str | Path, *, device: str = "") -> Path:
+    """Plot losses, learning rate and gradient norm of a ``log.csv`` as a PNG; ``device`` is named in the
+    title.
+    """
     with Path(log).open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
+    figure.suptitle(f"Training on {device}" if device else "Training")
     losses, rate = figure.subplots(1, 2, width_ratios=(2, 1))
     for name in _LOSSES:
         step, value = _column(rows, name)

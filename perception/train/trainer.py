@@ -180,7 +180,9 @@ class Trainer:
         if writes and module_available("matplotlib"):
             from perception.train.curves import plot_curves
 
-            plot_curves(self.directory / "log.csv", self.directory / "curves.png")
+            on_gpu = self.device.type == "cuda"
+            device = torch.cuda.get_device_name(self.device) if on_gpu else "a CPU"
+            plot_curves(self.directory / "log.csv", self.directory / "curves.png", device=device)
         return self.step >= self.config.steps
 
     def _stopping(self, stop: StopRequest) -> bool:

@@ -261,7 +261,7 @@ def test_bad_arguments() -> None:
         evaluate_kitti(labels, [[replace(LABEL, alpha=math.nan, score=1.0)], []])
     with pytest.raises(DataError, match="no frames to evaluate"):
         evaluate_kitti([], [])
-    with pytest.raises(DataError, match="Cars.*car"):
+    with pytest.raises(DataError, match=r"Cars.*car"):
         evaluate_kitti(labels, results, classes=["Cars"])
     for arguments, message in (
         ({"classes": []}, "classes must be"),

@@ -1,4 +1,4 @@
-"""Memories that are given what is seen of a labelled sequence, and asked: ours and two simple ones."""
+"""Memories under test on a labelled sequence: ours, and two simple ones."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from drive.asking import Memories
-from drive.comparing import added, size_of
+from drive.comparison import fill_store, size_of
 from drive.frames import DAY_NS, START_NS
-from drive.labelled import box_memory, remember_sequence
-from drive.labelled_questions import Asked, OfStore
-from drive.labelled_seen import PASSES, Seen
-from drive.remembering import CONFIG
+from drive.labelled.memory import box_memory, remember_sequence
+from drive.labelled.questions import AnswerSource, StoreAnswers
+from drive.labelled.scans import PASSES, Observation
+from drive.questions import StoreUnderTest
+from drive.robot import CONFIG
 from memory import Memory, MemoryStore
 from memory.merging.tracked import things_of, tracks_of
 from memory.query import Filter
 
-#: Nothing here has vectors; a store wants a length.
+#: Vector length of the stores, which hold no vectors here.
 _DIM = 8
 
 
-class Held(NamedTuple):
-    """A thing that is remembered.
+class StoredObject(NamedTuple):
+    """An object in a memory under test.
 
     Attributes:
-        thing: the same for all memories that are said to be of it.
-        label: of it.
-        place: (x, y) metres; ``None`` of one that moved.
+        thing: equal for all memories of the same object.
+        label: of the object.
+        place: (x, y) metres; None if it moved.
     """
 
     thing: Hashable
@@ -35,64 +35,64 @@ class Held(NamedTuple):
     place: tuple[float, float] | None
 
 
-class Side(Protocol):
-    """A memory that was given what is seen; it is asked by ``asked``."""
+class MemoryUnderTest(Protocol):
+    """A memory that gets all observations; questions go to ``asked``."""
 
-    asked: Asked
+    asked: AnswerSource
 
-    def remember(self, seen: Sequence[Seen]) -> None:
-        """Everything, in the order of time; a pass that ends is tidied up."""
+    def remember(self, seen: Sequence[Observation]) -> None:
+        """Take in all observations in time order, and consolidate after each pass."""
 
-    def held(self) -> list[Held]:
-        """All that it remembers."""
+    def held(self) -> list[StoredObject]:
+        """Return all remembered objects."""
 
     def owners(self) -> list[Hashable | None]:
-        """The thing that each sight went into, in the order in which they came; ``None``: not remembered."""
+        """Return the object of each observed box, in order; None if it was not remembered."""
 
     @property
     def bytes(self) -> int | None:
-        """Of all files; ``None`` of what is never written."""
+        """Size of all files; None if nothing is written."""
 
     def close(self) -> None:
-        """Done with it."""
+        """Close the memory."""
 
 
-class Ours:
-    """Tracks, consolidated after each pass.
+class TrackMemory:
+    """Our memory: one memory per track, consolidated after each pass.
 
     Args:
-        folder: new.
+        folder: of a new store.
     """
 
     def __init__(self, folder: Path) -> None:
         self._store = MemoryStore.open(folder, dim=_DIM, config=CONFIG)
         self._sights: list[tuple[str, int]] = []
 
-    def remember(self, seen: Sequence[Seen]) -> None:
-        """See :class:`Side`."""
+    def remember(self, seen: Sequence[Observation]) -> None:
+        """See :class:`MemoryUnderTest`."""
         driven = remember_sequence(self._store, seen)
-        self.asked: Asked = OfStore(Memories(self._store, driven.since))
+        self.asked: AnswerSource = StoreAnswers(StoreUnderTest(self._store, driven.since))
         self._sights = [
             (f"{PASSES[moment.day]}/{int(key)}", moment.time_ns)
             for moment, sights, _, _ in seen
             for key in sights.track_id
         ]
 
-    def held(self) -> list[Held]:
-        """See :class:`Side`."""
+    def held(self) -> list[StoredObject]:
+        """See :class:`MemoryUnderTest`."""
         memories = self._memories()
         return [
-            Held(thing, memory.label, memory.position[:2] if memory.kind == "object" else None)
+            StoredObject(thing, memory.label, memory.position[:2] if memory.kind == "object" else None)
             for memory, thing in zip(memories, things_of(memories), strict=True)
         ]
 
     def owners(self) -> list[Hashable | None]:
-        """See :class:`Side`; by the spans of the tracks that memories name."""
+        """See :class:`MemoryUnderTest`; derived from the time spans of the tracks in each memory."""
         memories = self._memories()
         spans: dict[str, list[tuple[int, int, int]]] = {}
         for memory, thing in zip(memories, things_of(memories), strict=True):
             for recording, number, first, last in tracks_of(memory):
-                # What lies behind a jump is of the same track.
+                # Parts of a track after a jump belong to the same track.
                 whole = number.partition(".")[0]
                 spans.setdefault(f"{recording}/{whole}", []).append((first, last, thing))
         return [
@@ -102,11 +102,11 @@ class Ours:
 
     @property
     def bytes(self) -> int:
-        """See :class:`Side`."""
+        """See :class:`MemoryUnderTest`."""
         return size_of(self._store.folder)
 
     def close(self) -> None:
-        """See :class:`Side`."""
+        """See :class:`MemoryUnderTest`."""
         self._store.close()
 
     def __len__(self) -> int:
@@ -116,43 +116,43 @@ class Ours:
         return self._store.find(Filter(), vectors=False)
 
 
-class EveryBox:
-    """A store that adds every box, or the newest only.
+class BoxMemory:
+    """A store with one memory per box, optionally of the newest boxes only.
 
     Args:
-        folder: new.
-        most: so many of the newest are kept; ``None``: all.
+        folder: of a new store.
+        most: number of newest boxes to keep; None: all.
     """
 
     def __init__(self, folder: Path, most: int | None = None) -> None:
         self._folder, self._most = folder, most
         self._left_out = 0
 
-    def remember(self, seen: Sequence[Seen]) -> None:
-        """See :class:`Side`."""
+    def remember(self, seen: Sequence[Observation]) -> None:
+        """See :class:`MemoryUnderTest`."""
         boxes = [box_memory(one.sights, row) for one in seen for row in range(len(one.sights.labels))]
         if self._most is not None:
             self._left_out = max(len(boxes) - self._most, 0)
-        self._store, since = added(self._folder, boxes[self._left_out :], START_NS + DAY_NS, _DIM)
-        self.asked: Asked = OfStore(Memories(self._store, since))
+        self._store, since = fill_store(self._folder, boxes[self._left_out :], START_NS + DAY_NS, _DIM)
+        self.asked: AnswerSource = StoreAnswers(StoreUnderTest(self._store, since))
 
-    def held(self) -> list[Held]:
-        """See :class:`Side`."""
+    def held(self) -> list[StoredObject]:
+        """See :class:`MemoryUnderTest`."""
         return [
-            Held(memory.id, memory.label, memory.position[:2])
+            StoredObject(memory.id, memory.label, memory.position[:2])
             for memory in self._store.find(Filter(), vectors=False)
         ]
 
     def owners(self) -> list[Hashable | None]:
-        """See :class:`Side`; ids are given in the order of adding."""
+        """See :class:`MemoryUnderTest`; ids count up in the order of adding."""
         ids = sorted(memory.id or 0 for memory in self._store.find(Filter(), vectors=False))
         return [*[None] * self._left_out, *ids]
 
     @property
     def bytes(self) -> int:
-        """See :class:`Side`."""
+        """See :class:`MemoryUnderTest`."""
         return size_of(self._store.folder)
 
     def close(self) -> None:
-        """See :class:`Side`."""
+        """See :class:`MemoryUnderTest`."""
         self._store.close()
