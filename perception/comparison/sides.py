@@ -85,7 +85,7 @@ def _of_graphs(weights: str, device: torch.device) -> Preparation:
 
 def _on_spconv(weights: str, device: torch.device) -> Detector:
     if not module_available("spconv"):
-        raise ImplementationError("spconv is not installed; pip install spconv-cu126, for example")
+        raise ImplementationError("spconv is not installed; run pip install 'sparsight[spconv]'")
     config = load_weights(weights).config
     vendor = replace(config, backbone=replace(config.backbone, impl="vendor"))
     return Detector(load_weights(weights, config=vendor), device=device, fast=False)
