@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from drive.frames import DAY_NS, START_NS
 from drive.report.picture import COLOURS
@@ -54,12 +55,14 @@ def _map(figure: Any, axes: Axes, path: Sequence[tuple[float, float]], things: S
     order = np.random.default_rng(0).permutation(len(at))
     drawn = axes.scatter(*at[order].T, c=_day(things)[order], s=4, cmap="viridis", linewidths=0)
     axes.plot(*np.array(path).reshape(-1, 2).T, color="0.3", linewidth=0.3, label="trajectory of the robot")
-    figure.colorbar(drawn, ax=axes, label="day", shrink=0.6)
+    figure.colorbar(
+        drawn, ax=axes, label="day", shrink=0.6, ticks=MaxNLocator(6, integer=True, min_n_ticks=1)
+    )
     axes.set_aspect("equal")
     axes.set_xlabel("x (m)")
     axes.set_ylabel("y (m)")
-    axes.set_title("all observations of objects")
-    axes.legend(loc="upper right")
+    axes.set_title("observations of objects")
+    axes.legend(loc="upper right", framealpha=0.9)
 
 
 def _days(axes: Axes, things: Sequence[Memory]) -> None:
@@ -70,12 +73,15 @@ def _days(axes: Axes, things: Sequence[Memory]) -> None:
         [days[labels == label] for label in kinds],
         bins=edges.tolist(),
         stacked=True,
+        rwidth=0.9,
         label=kinds,
         color=[COLOURS.get(label, "0.5") for label in kinds],
     )
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     axes.set_xlabel("day")
+    axes.set_ylabel("observations")
     axes.set_title("observations per day")
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
 def _times(axes: Axes, found: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ def _map(axes: Axes, drawn: DriveSummary) -> None:
             )
     _frame_of(axes, drawn)
     axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4, frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4, frameon=False)
 
 
 def _frame_of(axes: Axes, drawn: DriveSummary) -> None:
@@ -133,7 +133,7 @@ def _questions(axes: Axes, answers: Sequence[Answer], most: int = 30) -> None:
         return
     right = sum(answer.right for answer in answers)
     shown = some_of_each_kind(answers, most)
-    left_out = "" if len(shown) == len(answers) else f"; {len(shown)} of them"
+    left_out = "" if len(shown) == len(answers) else f"; {len(shown)} are shown"
     axes.set_title(f"{right} of {len(answers)} answers are right{left_out}", loc="left")
     for row, answer in enumerate(shown):
         line = 1 - (row + 0.5) / max(len(shown), 12)

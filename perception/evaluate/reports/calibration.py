@@ -13,6 +13,8 @@ from perception.evaluate.thresholds import ScoreChoice
 from sparse_core.common.table import Table, cell
 
 _PANEL_WIDTH_PX, _HEIGHT_PX = 380, 440
+#: Behind numbers, so that the dashed line does not cross them.
+_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
 def calibration_table(reliability: Mapping[str, Reliability], frames: int) -> Table:
@@ -57,7 +59,7 @@ def plot_reliability(reliability: Mapping[str, Reliability], path: str | Path) -
         panel.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
         for place, number, height in zip(places, found.bins[:, 0], share, strict=True):
             if number:
-                panel.text(place, height + 0.01, f"{int(number)}", ha="center", fontsize=7)
+                panel.text(place, height + 0.01, f"{int(number)}", ha="center", fontsize=7, bbox=_WHITE)
         panel.set_title(f"{name}\nECE {found.error:.3f}", fontsize=10)
         panel.set_xlabel("score")
         panel.set_xlim(0, 1)

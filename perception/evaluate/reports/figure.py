@@ -109,6 +109,13 @@ def draw_curves(
     if panels:
         places[0].set_ylabel("precision")
         handles, labels = places[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False)
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=max(1, len(labels)),
+            handlelength=3.0,
+            frameon=False,
+        )
     figure.suptitle(title, fontsize=13)
     return save_figure(figure, path)
