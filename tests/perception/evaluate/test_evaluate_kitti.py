@@ -49,22 +49,16 @@ def test_perfect_detections(metric: str, count: int, ap40: float, ap11: float) -
         assert result.label_counts["Car", difficulty] == count
 
 
-def test_false_positive_of_the_best_score_costs_everywhere() -> None:
+@pytest.mark.parametrize(
+    ("added", "ap"),
+    [(FALSE, 100 * 41 / 42), (replace(FALSE, score=0.1), 100), (replace(LABEL, score=0.5), 100 * 41 / 42)],
+    ids=["best score", "worst score", "duplicate"],
+)
+def test_false_positives(added: CameraObject, ap: float) -> None:
+    """Only those before the last right detection cost; duplicates do."""
     labels, results = one_label_a_frame(41)
-    results[3].append(FALSE)
-    assert evaluate_kitti(labels, results).ap("Car", "3d", "hard") == pytest.approx(100 * 41 / 42)
-
-
-def test_false_positive_of_the_worst_score_costs_nothing() -> None:
-    labels, results = one_label_a_frame(41)
-    results[3].append(replace(FALSE, score=0.1))
-    assert evaluate_kitti(labels, results).ap("Car", "3d", "hard") == pytest.approx(100)
-
-
-def test_duplicate_is_a_false_positive() -> None:
-    labels, results = one_label_a_frame(41)
-    results[0].append(results[0][0])
-    assert evaluate_kitti(labels, results).ap("Car", "3d", "hard") == pytest.approx(100 * 41 / 42)
+    results[0].append(added)
+    assert evaluate_kitti(labels, results).ap("Car", "3d", "hard") == pytest.approx(ap)
 
 
 def test_half_of_the_labels_found() -> None:
