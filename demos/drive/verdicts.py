@@ -15,11 +15,11 @@ from memory import Memory
 from memory.observe.presence import Change
 from memory.observe.views import Views, expected_visible
 
-#: Share of the viewpoints in range from which a static object is seen, including occlusion; least probability
-#: of the observed count under that share; least confidence of an object that was present for a moment.
+#: Share of the viewpoints in range from which a static object is seen, including occlusion.
+SEEN_SHARE = 0.4
 #: Objects with a less probable count and a lower confidence are false positives. A person needs one
 #: observation of that confidence, because people move between looks.
-SEEN_SHARE, DOUBT, SURE = 0.4, 0.1, 0.85
+DOUBT, SURE = 0.1, 0.85
 #: Two objects cannot be this close; of two labels, the less often observed one is wrong.
 ONE_PLACE_M = 1.0
 #: Looks closer together than this share a viewpoint.

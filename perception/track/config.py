@@ -34,8 +34,8 @@ class ClassConfig:
         low_score: boxes below these log-odds are ignored.
         score_weight, mean_weight, hits_weight, range_weight, bias: weights of the belief; range in metres.
         tell_from: least belief at which a track is reported.
-        mend_from: least belief in a whole track when later frames are known (delayed and global modes).
-        coast_bias, coast_weight: added to the belief of an unseen track, once and per missed frame.
+        mend_from: least belief in a whole track, in delayed and global modes.
+        coast_bias, coast_weight: change of belief in an unseen track: once, and per missed frame.
         coast_from: least belief at which an unseen track is reported.
         coast_s: longest time an unseen track is reported.
         forget_s: longest time an unseen track can still be matched; at least three frames.

@@ -74,7 +74,7 @@ class DetectionFolder:
             joined = TrackRows.joined(parts)
             if len(joined) and joined.frame.max() >= frames:
                 raise DataError(
-                    f"{self.path}: sequence {name} has a box in frame {joined.frame.max()}, but seqmap.txt"
+                    f"{self.path}: sequence {name} has boxes in frame {joined.frame.max()}, but seqmap.txt"
                     f" lists {frames} frames, numbered from 0; correct one of the two"
                 )
             found[name] = joined.rows(np.argsort(joined.frame, kind="stable"))

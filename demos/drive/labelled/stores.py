@@ -57,7 +57,25 @@ class MemoryUnderTest(Protocol):
         """Close the memory."""
 
 
-class TrackMemory:
+class _StoredMemory:
+    """A memory in a store of its own."""
+
+    _store: MemoryStore
+
+    @property
+    def bytes(self) -> int:
+        """See :class:`MemoryUnderTest`."""
+        return size_of(self._store.folder)
+
+    def close(self) -> None:
+        """See :class:`MemoryUnderTest`."""
+        self._store.close()
+
+    def _memories(self) -> list[Memory]:
+        return self._store.find(Filter(), vectors=False)
+
+
+class TrackMemory(_StoredMemory):
     """Our memory: one memory per track, consolidated after each pass.
 
     Args:
@@ -100,23 +118,11 @@ class TrackMemory:
             for name, time_ns in self._sights
         ]
 
-    @property
-    def bytes(self) -> int:
-        """See :class:`MemoryUnderTest`."""
-        return size_of(self._store.folder)
-
-    def close(self) -> None:
-        """See :class:`MemoryUnderTest`."""
-        self._store.close()
-
     def __len__(self) -> int:
         return len(self._store)
 
-    def _memories(self) -> list[Memory]:
-        return self._store.find(Filter(), vectors=False)
 
-
-class BoxMemory:
+class BoxMemory(_StoredMemory):
     """A store with one memory per box, optionally of the newest boxes only.
 
     Args:
@@ -138,21 +144,9 @@ class BoxMemory:
 
     def held(self) -> list[StoredObject]:
         """See :class:`MemoryUnderTest`."""
-        return [
-            StoredObject(memory.id, memory.label, memory.position[:2])
-            for memory in self._store.find(Filter(), vectors=False)
-        ]
+        return [StoredObject(memory.id, memory.label, memory.position[:2]) for memory in self._memories()]
 
     def owners(self) -> list[Hashable | None]:
         """See :class:`MemoryUnderTest`; ids count up in the order of adding."""
-        ids = sorted(memory.id or 0 for memory in self._store.find(Filter(), vectors=False))
+        ids = sorted(memory.id or 0 for memory in self._memories())
         return [*[None] * self._left_out, *ids]
-
-    @property
-    def bytes(self) -> int:
-        """See :class:`MemoryUnderTest`."""
-        return size_of(self._store.folder)
-
-    def close(self) -> None:
-        """See :class:`MemoryUnderTest`."""
-        self._store.close()
