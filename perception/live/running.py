@@ -207,7 +207,7 @@ class LiveRun:
         """Things that were ever told; no more identities are held than the tracker holds itself."""
         told = set(tracks.track_id.tolist())
         self._things += len(told - self._known)
-        held = (self._tracker.state, self._tracker.waiting.state)
+        held = (self._tracker.state, self._tracker.lost.state)
         kept = {number for state in held for number in state.counts[:, TRACK_ID].tolist()}
         self._known = (self._known & kept) | told
         return self._things

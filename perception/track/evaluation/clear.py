@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
 from perception.data.camera import DONT_CARE
-from perception.track.evaluation.table import Float64Array, SequencePair
+from perception.track.evaluation.table import Float64Array, SequencePair, rows_by_frame
 
 #: Class to its similar class, whose matches count neither as true nor as false positives.
 NEIGHBOURS: Mapping[str, str] = {"car": "van", "pedestrian": "person_sitting"}
@@ -125,7 +125,7 @@ class _Sequence:
         self.matched_once = np.zeros(len(results), np.bool_)
         self.label_ids, self.result_ids = labels.track_id, results.track_id
         overlap = pair.matrix("3d")
-        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in pair.by_frame(objects, wanted)]
+        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in rows_by_frame(pair, objects, wanted)]
         identities, which = np.unique(results.track_id[wanted], return_inverse=True)
         sums = np.bincount(which, results.score[wanted], len(identities))
         self.mean_score = np.full(len(results), -np.inf)

@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from perception.data.camera import DONT_CARE
 from perception.track.evaluation.clear import LEAST_HEIGHT_PX, MOST_OCCLUSION, MOST_TRUNCATION
-from perception.track.evaluation.table import Float64Array, SequencePair
+from perception.track.evaluation.table import Float64Array, SequencePair, rows_by_frame
 
 #: Class to its similar classes, whose matches count neither as true nor as false positives.
 NEIGHBOURS = {"car": ("van",), "pedestrian": ("person", "person_sitting")}
@@ -117,7 +117,7 @@ def _frames(pair: SequencePair, label: str) -> list[_Frame]:
     excusable[overlaps.detection[inside]] = True
     lookup = pair.matrix("2d")
     kept = []
-    for g, t in pair.by_frame(objects, wanted):
+    for g, t in rows_by_frame(pair, objects, wanted):
         overlap = lookup.of(g, t)
         gone = _left_out(overlap, excused[g], excusable[t])
         kept.append((g[~excused[g]], t[~gone], overlap[~excused[g]][:, ~gone]))

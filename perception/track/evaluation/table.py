@@ -41,22 +41,22 @@ class SequencePair:
         """Overlapping pairs of a label and a result of the same frame."""
         return find_overlaps(_table(self.labels), _table(self.results))
 
-    def by_frame(
-        self, label_mask: npt.NDArray[np.bool_], result_mask: npt.NDArray[np.bool_]
-    ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Return the masked label rows and result rows of each frame."""
-        sides = ((self.labels, label_mask), (self.results, result_mask))
-        parts = []
-        for table, mask in sides:
-            rows = np.flatnonzero(mask)
-            parts.append(np.split(rows, np.searchsorted(table.frame[rows], np.arange(1, self.frames))))
-        return list(zip(*parts, strict=True))
-
     def matrix(self, metric: str, *, over: str = "union") -> PairLookup:
         """Return a lookup of overlaps; ``over="detection"`` is the covered share of the result."""
         found = self.overlaps
         values: Any = found.over_union if over == "union" else found.over_detection
         return PairLookup(found.label, found.detection, values[metric], len(self.results))
+
+
+def rows_by_frame(
+    pair: SequencePair, label_mask: npt.NDArray[np.bool_], result_mask: npt.NDArray[np.bool_]
+) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Return the masked label rows and result rows of each frame."""
+    parts = []
+    for table, mask in ((pair.labels, label_mask), (pair.results, result_mask)):
+        rows = np.flatnonzero(mask)
+        parts.append(np.split(rows, np.searchsorted(table.frame[rows], np.arange(1, pair.frames))))
+    return list(zip(*parts, strict=True))
 
 
 class PairLookup:
