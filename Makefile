@@ -43,8 +43,8 @@ system-packages:
 	  echo "    sudo apt-get install$$missing"; \
 	fi
 
-demo: $(READY)  ## detect objects in one scan (a real KITTI frame where there is one); then drive, remember and answer
-	$(BIN)/python demos/detect.py --data "$(DATA)" --out $(OUT)/demo
+demo: $(READY)  ## detect objects in sample scans; then drive, remember and answer
+	$(BIN)/perceive demo --out $(OUT)/demo
 	$(BIN)/python demos/remember.py --short --out $(OUT)/remember
 
 .PHONY: docs

@@ -1,14 +1,15 @@
-"""Compress the shipped detector: size and average precision of each way to store its weights.
+"""Compress the shipped detector; list size and average precision of every way to store its weights.
 
     python demos/compress_detector.py                    # every way, on the validation split, one table
     python demos/compress_detector.py --limit 2 --rows float16 2:4+int8
 
-`perceive train pointpillars-kitti --from pointpillars-kitti --masks 2:4 ...` wins back what pruning costs:
+`perceive train pointpillars-kitti --from pointpillars-kitti --masks 2:4 ...` recovers the accuracy lost by
+pruning:
 
     python demos/compress_detector.py --tuned RUN/weights.safetensors
 
-2:4 rows are pruned by SparseGPT on training frames, in one pass, unless they say magnitude or tuned. Finished
-rows stay in the result file; interrupted, run it again. `benchmarks/detector/compression.py` takes the times.
+2:4 rows are pruned by SparseGPT on training frames in one pass, unless named magnitude or tuned. The result
+file keeps finished rows, so an interrupted run resumes. `benchmarks/detector/compression.py` measures times.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Row(NamedTuple):
     """One way to store the weights.
 
     Attributes:
-        pruning: ``None``: every weight is kept; ``"magnitude"`` or ``"sparsegpt"``: 2:4; ``"tuned"``: what
-            the fine-tuned weights kept.
-        coding: of the values of the inner layers; the other tensors are float16 (float32 in the first row).
-        source: file of a tuned row; ``None``: ``--weights``. A compressed file is taken as it is.
+        pruning: None: no pruning; ``"magnitude"`` or ``"sparsegpt"``: 2:4; ``"tuned"``: the mask of the
+            fine-tuned weights.
+        coding: of the inner layers' values; other tensors are float16 (float32 in the first row).
+        source: file of a tuned row; None: ``--weights``. A compressed file is used unmodified.
     """
 
     pruning: str | None
@@ -75,15 +76,15 @@ ROWS = {
     "2:4+int4": Row("sparsegpt", "int4/64"),
     "2:4+codebook": Row("sparsegpt", "codebook64"),
 }
-#: Rows of fine-tuned weights; those of compressed files are called "… trained".
+#: Rows of fine-tuned weights; rows of compressed files are named "… trained".
 TUNED = {f"{name} tuned": row.coding for name, row in ROWS.items() if row.pruning == "sparsegpt"}
 
 
 def tuned_rows(files: list[Path]) -> dict[str, Row]:
-    """The rows that fine-tuned weights add.
+    """Return the additional rows of fine-tuned weights.
 
     Raises:
-        ValueError: a file that cannot be read as weights.
+        ValueError: a file does not contain weights.
     """
     found: dict[str, Row] = {}
     for file in files:
@@ -114,7 +115,7 @@ def compressed_file(name: str, row: Row, options: argparse.Namespace, calibrated
     if row.pruning == "tuned":
         masks = kept_masks(network)
         if masks is None:
-            raise ValueError(f"{row.source}: the weights are not 2:4: train them with --masks 2:4")
+            raise ValueError(f"{row.source}: the weights are not 2:4; train them with --masks 2:4")
     elif row.pruning == "sparsegpt":
         if not calibrated:
             frames = open_data_set(options.data, "train")
@@ -144,7 +145,7 @@ def compressed_file(name: str, row: Row, options: argparse.Namespace, calibrated
 def measure_row(
     name: str, row: Row, options: argparse.Namespace, calibrated: dict[str, Any]
 ) -> dict[str, Any]:
-    """Bytes and average precision of a row."""
+    """Measure the size and average precision of a row."""
     file = compressed_file(name, row, options, calibrated)
     weights = load_compressed(file).model
     detector = Detector.from_pretrained(file, options.device)
@@ -177,12 +178,12 @@ def measure_row(
 
 
 def checksum(row: Row) -> int | None:
-    """Of the file that a tuned row comes from."""
+    """Return the checksum of a tuned row's source file."""
     return None if row.source is None else zlib.crc32(row.source.read_bytes())
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The table for people."""
+    """Return the results as a Markdown table."""
     lines = ["| weights | file | of float16 | Car 3D AP40 |", "|---|---|---|---|"]
     base = results["rows"].get("float16", {}).get("file_bytes")
     for name in sorted(results["rows"], key=[*ROWS, *TUNED, *results["rows"]].index):
@@ -195,18 +196,22 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     folder = Path(os.environ.get("SPARSIGHT_DATA", "../shared/data")) / "kitti"
     add = parser.add_argument
     add("--data", type=Path, default=folder, help="KITTI-layout folder ($SPARSIGHT_DATA/kitti)")
     add("--weights", default="pointpillars-kitti", help="shipped name or file")
-    add("--rows", nargs="+", choices=[*ROWS, *TUNED], help="which to measure (all)")
+    add("--rows", nargs="+", choices=[*ROWS, *TUNED], help="rows to measure (all)")
     add(
-        "--tuned", nargs="+", type=Path, default=[], help="weights of `perceive train --masks 2:4`: more rows"
+        "--tuned",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="weights of `perceive train --masks 2:4` (more rows)",
     )
-    add("--limit", type=int, help="validation frames (all)")
-    add("--calibration", type=int, default=8, help="training frames that SparseGPT sees (8)")
+    add("--limit", type=int, help="number of validation frames (all)")
+    add("--calibration", type=int, default=8, help="number of training frames for SparseGPT (8)")
     add("--device", default="cpu", help="cpu or cuda")
     add("--out", type=Path, default=Path("out/compress_detector"))
     add("--json", action="store_true", help="print the results as JSON and nothing else")
@@ -232,7 +237,7 @@ def main() -> None:
         wanted = options.rows or list(rows)
         missing = [name for name in wanted if name not in rows]
         if missing:
-            raise ValueError(f"{', '.join(missing)}: --tuned FILE gives the fine-tuned weights")
+            raise ValueError(f"{', '.join(missing)}: pass the fine-tuned weights with --tuned FILE")
         for name in wanted:
             known = results["rows"].get(name)
             if known is None or known["source_crc32"] != checksum(rows[name]):

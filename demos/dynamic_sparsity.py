@@ -1,7 +1,7 @@
-"""Train a small network on scikit-learn's digits at 90 % sparsity, four ways, and watch connections move.
+"""Train a small network on scikit-learn's digits at 90 % sparsity with four methods.
 
-Dense, a fixed random topology (static), SET (connections grow at random) and RigL (they grow where the
-gradient is largest), each from the same seeds with the same steps:
+The methods are dense, a fixed random topology (static), SET (connections grow at random) and RigL
+(connections grow where the gradient is largest). All use the same seeds and steps.
 
     python demos/dynamic_sparsity.py
     python demos/dynamic_sparsity.py --sparsity 0.95 --structure block --seeds 5
@@ -36,7 +36,7 @@ BATCH, EVALUATE_EVERY, SNAPSHOTS = 128, 20, 4
 
 @dataclass(frozen=True)
 class Digits:
-    """Images (N, 64) in [0, 1] and labels; a quarter is held out."""
+    """Images (N, 64) in [0, 1] and labels; a quarter is held out for testing."""
 
     images: Tensor
     labels: Tensor
@@ -50,9 +50,9 @@ class Run:
 
     Attributes:
         accuracy: held-out accuracy by step.
-        masks: picture of the pixels' connections by step, (8, 8) counts.
-        connections: weights stored; all of them for the dense network.
-        seconds: of the training without evaluation.
+        masks: (8, 8) number of connections per pixel, by step.
+        connections: stored weights; all of them for the dense network.
+        seconds: training time without evaluation.
     """
 
     accuracy: dict[int, float] = field(default_factory=dict)
@@ -67,11 +67,11 @@ class Run:
 
 
 def load_digits(seed: int = 0) -> Digits:
-    """The 1,797 images of 8x8 pixels that come with scikit-learn, shuffled."""
+    """Return the 1,797 images of 8x8 pixels from scikit-learn, shuffled."""
     try:
         from sklearn.datasets import load_digits as load
     except ImportError:
-        raise ValueError("the digits come with scikit-learn: pip install scikit-learn") from None
+        raise ValueError("the digits need scikit-learn; run pip install scikit-learn") from None
     data = load()
     order = torch.randperm(len(data.data), generator=torch.Generator().manual_seed(seed))
     images = (torch.tensor(data.data, dtype=torch.float32) / 16)[order]
@@ -80,14 +80,14 @@ def load_digits(seed: int = 0) -> Digits:
 
 
 def network(width: int) -> nn.Sequential:
-    """Three Linear layers."""
+    """Return a network of three Linear layers."""
     return nn.Sequential(
         nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
     )
 
 
 def train(method: str, seed: int, digits: Digits, options: argparse.Namespace, bar: Any) -> Run:
-    """One network from scratch; ``bar`` is called after every step."""
+    """Train one network from scratch; ``bar`` is called after every step."""
     torch.manual_seed(seed)
     model, run = network(options.width), Run()
     if method != "dense":
@@ -130,7 +130,7 @@ def train(method: str, seed: int, digits: Digits, options: argparse.Namespace, b
 def record(
     model: nn.Sequential, digits: Digits, run: Run, step: int, snapshots: set[int], last: bool = False
 ) -> None:
-    """Accuracy now and then, and where the first layer's connections begin."""
+    """Record the accuracy at intervals, and the first layer's connections at snapshots."""
     if step % EVALUATE_EVERY == 0 or last:
         right = model(digits.test_images).argmax(1) == digits.test_labels
         run.accuracy[step] = float(right.float().mean())
@@ -139,7 +139,7 @@ def record(
 
 
 def draw(runs: dict[str, list[Run]], digits: Digits, options: argparse.Namespace) -> None:
-    """Accuracy over the steps, and which pixels the first layer is connected to."""
+    """Plot accuracy over steps, and the first layer's connections by pixel."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -184,7 +184,7 @@ def draw(runs: dict[str, list[Run]], digits: Digits, options: argparse.Namespace
 
 
 def _floor(runs: dict[str, list[Run]]) -> float:
-    """Lowest accuracy of the second half of the trainings, in per cent."""
+    """Return the lowest accuracy after the first eighth of the trainings, in percent."""
     return min(
         100 * accuracy
         for found in runs.values()
@@ -195,7 +195,7 @@ def _floor(runs: dict[str, list[Run]]) -> float:
 
 
 def report(runs: dict[str, list[Run]], options: argparse.Namespace) -> dict[str, Any]:
-    """Numbers of all runs."""
+    """Return the figures of all runs."""
     methods = {}
     for method, found in runs.items():
         final = [run.final for run in found]
@@ -214,7 +214,7 @@ def report(runs: dict[str, list[Run]], options: argparse.Namespace) -> dict[str,
 
 
 def show(found: dict[str, Any], console: Console) -> None:
-    """The table."""
+    """Print the table."""
     table = Table(title=f"held-out accuracy after {found['steps']} steps, {found['seeds']} seeds")
     for name in ("method", "connections", "mean", "deviation", "by seed", "seconds"):
         table.add_column(name, justify="left" if name == "method" else "right")
@@ -232,28 +232,28 @@ def show(found: dict[str, Any], console: Console) -> None:
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sparsity", type=float, default=0.9, help="share of weights left out (0.9)")
+    parser.add_argument("--sparsity", type=float, default=0.9, help="share of removed weights (0.9)")
     parser.add_argument(
         "--structure", choices=("unstructured", "fan-in", "block"), default="unstructured",
-        help="where connections may lie; blocks are 8x8",
+        help="structure of the connections; blocks are 8x8",
     )  # fmt: skip
     parser.add_argument(
         "--execution", choices=("sparse", "dense"), default="dense",
-        help="multiply stored weights only, or unpack them for each product, which is faster at this size",
+        help="multiply stored weights only, or unpack them per product (faster at this size)",
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--width", type=int, default=128, help="hidden units, a multiple of 8")
-    parser.add_argument("--update-every", type=int, default=20, help="steps between two exchanges")
+    parser.add_argument("--update-every", type=int, default=20, help="steps between mask updates")
     parser.add_argument("--drop-fraction", type=float, default=0.3)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--threads", type=int, default=1, help="more only wait for each other here (1)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads; more are slower here (1)")
     parser.add_argument(
-        "--out", type=Path, default=Path("out"), help="folder for dynamic_sparsity.png, or a picture's name"
+        "--out", type=Path, default=Path("out"), help="folder for dynamic_sparsity.png, or a picture file"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     options = parser.parse_args(words)

@@ -1,10 +1,10 @@
-"""Simulate what `perceive demo` and `recall demo` show: the sample files in the packages.
+"""Simulate the sample files of `perceive demo` and `recall demo`.
 
     python demos/make_samples.py --out out/samples     # to look at
     python demos/make_samples.py --out .               # into a checkout
 
-`perception/assets/street.npz` holds scans of a street, `memory/assets/two-days.jsonl.gz` what `perceive
-track` wrote of two drives through a small town in which cars were moved over night. Needs Open3D (extra
+`perception/assets/street.npz` contains scans of a street. `memory/assets/two-days.jsonl.gz` contains records
+of `perceive track` from two drives through a small town whose cars changed overnight. Needs Open3D (extra
 `simulate`).
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from drive.frames import DriveConfig, simulated
+from drive.frames import DriveConfig, simulated_frames
 from drive.town import Town, TownConfig
 
 from perception.cli import main as perceive
@@ -36,12 +36,12 @@ STREET_SEED, SCANS, SPEED_M_S, INTERVAL_S = 3, 6, 5.0, 0.5
 START_NS = round(datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp()) * 10**9
 TOWN = TownConfig(half_m=(30.0, 24.0), standing=4, walking=2, filled=0.6, leaves=0.2, moves=0.2)
 DRIVE = DriveConfig(days=2, loops=1, step_m=2.5, stop_scans=4, seed=0)
-#: What a record says that differs from run to run, or names a file that nobody has.
+#: Fields that differ between runs, or name temporary files.
 LEFT_OUT = ("source", "elapsed_ms")
 
 
 def write_street(path: Path) -> None:
-    """Simulate a street and keep its scans in small numbers."""
+    """Simulate a street and write its scans as small integers."""
     sensor = SensorModel.preset("64", azimuth_deg=(-45.0, 45.0))
     drive = simulate_sequence(STREET_SEED, SCANS, sensor=sensor, speed_m_s=SPEED_M_S, interval_s=INTERVAL_S)
     held: dict[str, list[Any]] = {}
@@ -68,7 +68,7 @@ def write_street(path: Path) -> None:
 
 
 def write_two_days(path: Path) -> None:
-    """Drive, track, and keep the records."""
+    """Drive, track, and write the records."""
     town = Town(TOWN, DRIVE.days, DRIVE.seed)
     lines = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -77,7 +77,7 @@ def write_two_days(path: Path) -> None:
             tracks = Path(scratch, f"tracks{day}")
             scans.mkdir()
             with poses.open("w") as written:
-                for frame in simulated(town, DRIVE, [day]):
+                for frame in simulated_frames(town, DRIVE, [day]):
                     save_point_cloud(scans / f"{frame.name}.bin", frame.cloud)
                     written.write(json.dumps(_pose(frame.name, frame.map_from_lidar, frame.time_ns)) + "\n")
             perceive(["track", str(scans), "--poses", str(poses), "--out", str(tracks), "--no-pictures"])
@@ -86,7 +86,7 @@ def write_two_days(path: Path) -> None:
                 kept = {name: value for name, value in record.items() if name not in LEFT_OUT}
                 lines.append(json.dumps(kept) + "\n")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Neither time nor name in the file: the same records are the same bytes.
+    # No time or name in the file, so that the same records give the same bytes.
     write_file(path, gzip.compress("".join(lines).encode(), 9, mtime=0))
 
 

@@ -1,10 +1,10 @@
-"""Tune one model for two tasks, merge both by task vectors, and see what each knows.
+"""Tune one model for two tasks, merge both by task vectors, and compare their accuracy.
 
     python demos/merge_models.py --out out/merge_models
 
-A small network learns scikit-learn's digits roughly; one copy is tuned on the digits 0 to 4, another on 5 to
-9, and each forgets the others. Their merges are compared in a table; the picture shows the loss on the way
-from the first to the second, and to their merge by task arithmetic.
+A small network is briefly trained on scikit-learn's digits. One copy is tuned on the digits 0 to 4, another
+on 5 to 9, and each forgets the other digits. A table compares their merges. The picture shows the loss on the
+straight line between the two copies, and from the first copy to their merge by task arithmetic.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Part:
             from sklearn.datasets import load_digits
         except ImportError as error:
             raise SystemExit(
-                "merge_models: the digits come with scikit-learn: pip install scikit-learn"
+                "merge_models: the digits need scikit-learn; run pip install scikit-learn"
             ) from error
         data = load_digits()
         labels = torch.tensor(data.target)
         images = torch.tensor(data.data, dtype=torch.float32) / 16
         chosen = torch.isin(labels, torch.tensor(list(digits)))
-        # Split before choosing, so that no image is trained on for one task and tested on for another.
+        # Split before selecting, so that no training image of one task is a test image of another.
         even = torch.arange(len(labels)) % 2 == 0
         self.train, self.test = ((images[chosen & half], labels[chosen & half]) for half in (even, ~even))
 
@@ -72,7 +72,7 @@ def fit(model: nn.Module, data: tuple[Tensor, Tensor], steps: int, rate: float) 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: tuple[Tensor, Tensor]) -> float:
-    """Share of the labels that are right."""
+    """Return the share of right labels."""
     return float((model(data[0]).argmax(1) == data[1]).float().mean())
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the results as JSON and nothing else")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    # Threads only get into each other's way in a network as small as this.
+    # One thread is fastest for such a small network.
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     parts = {name: Part(digits) for name, digits in TASKS.items()}
@@ -118,19 +118,19 @@ def main() -> None:
 
     ends = [model.state_dict() for model in tuned.values()]
     curves = {
-        "on the straight line": loss_along_path(base, *ends, loss, points=21),
-        "from 0-4 to the merge by task arithmetic": loss_along_path(base, ends[0], merged, loss, points=21),
+        "0-4 to 5-9": loss_along_path(base, *ends, loss, points=21),
+        "0-4 to the merge (task arithmetic)": loss_along_path(base, ends[0], merged, loss, points=21),
     }
     picture = save_path_picture(
         options.out / "path.png",
         curves,
-        ends=("the model tuned on 0-4", "the one on 5-9, or the merge"),
-        title="Loss on all digits between two tuned models",
+        ends=("tuned on 0-4", "tuned on 5-9, or merge"),
+        title="Loss on all digits between tuned models",
     )
     trimmed = save_task_vector(vectors["0-4"].trim(0.1), options.out / "task-0-4.safetensors")
     report: dict[str, Any] = {
         "accuracy": rows,
-        "barrier": curves["on the straight line"].barrier,
+        "barrier": curves["0-4 to 5-9"].barrier,
         "task_vector_bytes": trimmed.nbytes,
         "dense_bytes": trimmed.dense_float32,
         "picture": str(picture),

@@ -1,15 +1,15 @@
-"""A robot drives through a town for a month, keeps every sight, and is asked what it has seen before.
+"""Drive a robot through a town for a month, store every observation, and ask what it has seen before.
 
-The shipped detector sees every simulated scan, and each object that it is sure of becomes a memory with the
-detector's vector: more than 50,000. The store finds them by hashes; the same questions are answered by
-comparing all vectors, which gives the recall and the twin's time. Cars come, leave and move from day to day,
-so that the simulator knows whether a parked car of the last day was seen before.
+The shipped detector processes every simulated scan. Each confident object becomes a memory with the
+detector's embedding: more than 50,000. The store searches them by hashes. Comparing all vectors instead gives
+the recall and the reference time. Cars come, leave and move from day to day, so the simulator knows whether a
+parked car of the last day was seen before.
 
-    python demos/month.py              # thirty days; seeing takes a quarter of an hour on two idle cores
-    python demos/month.py --index itq  # the same sights by another index
+    python demos/month.py              # thirty days; detection takes a quarter of an hour on two idle cores
+    python demos/month.py --index itq  # the same observations with another index
     python demos/month.py --quick      # two days in a small town
 
-What was seen is kept in the folder of ``--out``: another run starts where the last one was stopped.
+Observations are kept in the folder of ``--out``, so an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from drive.frames import DriveConfig
-from drive.month_picture import draw_month
-from drive.perception_run import perceive_days, recalled
-from drive.sights import RANGE_M, found_again, keep_all, recognised_again, settings
+from drive.observations import RANGE_M, found_again, recognised_again, settings, store_all
+from drive.perception_run import perceive_days, read_drive
+from drive.report.month_picture import draw_month
 from drive.town import TownConfig
 from rich.console import Console
 from rich.progress import Progress
@@ -48,15 +48,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--days", type=int, help="the last is asked about; default: 30, with --quick 2")
-    add("--loops", type=int, help="of a day, at most 4; default: 2, with --quick 1")
-    add("--step", type=float, help="metres between scans; default: 4.5, with --quick 8")
-    add("--index", choices=sorted(STORE_KINDS), default="lsh", help="of the store; default: lsh")
-    add("--questions", type=int, default=300, help="of each kind; default: 300")
-    add("--seed", type=int, default=0, help="of the town; default: 0")
-    add("--processes", type=int, default=os.cpu_count() or 1, help="that see scans; default: one a core")
-    add("--quick", action="store_true", help="a small town and few scans")
-    add("--out", type=Path, default=Path("out/month"), help="folder for sights, store and picture")
+    add("--days", type=int, help="number of days; the last provides the questions (30, with --quick 2)")
+    add("--loops", type=int, help="loops per day, at most 4 (2, with --quick 1)")
+    add("--step", type=float, help="metres between scans (4.5, with --quick 8)")
+    add("--index", choices=sorted(STORE_KINDS), default="lsh", help="index of the store (lsh)")
+    add("--questions", type=int, default=300, help="questions per kind (300)")
+    add("--seed", type=int, default=0, help="seed of the town (0)")
+    add("--processes", type=int, default=os.cpu_count() or 1, help="detection processes (one per core)")
+    add("--quick", action="store_true", help="use a small town and few scans")
+    add("--out", type=Path, default=Path("out/month"), help="folder for observations, store and picture")
     add("--json", action="store_true", help="print the figures as JSON and nothing else")
     options = parser.parse_args()
     for name, (usual, quick) in {"days": (30, 2), "loops": (2, 1), "step": (4.5, 8.0)}.items():
@@ -77,9 +77,9 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """See, keep, ask, draw; returns the figures."""
+    """Detect, store, ask and draw; return the figures."""
     town = SMALL if options.quick else TOWN
-    # Once a day the robot stands still for a while.
+    # Number of scans of the daily stop.
     stop = 2 if options.quick else 10
     drive = DriveConfig(options.days, options.loops, options.step, stop, options.seed)
     percepts, folder = options.out / "sights", options.out / "store"
@@ -87,13 +87,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     quiet = options.json or not sys.stderr.isatty()
     started = time.perf_counter()
     with Progress(disable=quiet, console=Console(stderr=True)) as progress:
-        task = progress.add_task("seeing, day by day", total=options.days)
+        task = progress.add_task("detecting, day by day", total=options.days)
         for done, _ in perceive_days(percepts, town, [drive], processes=options.processes, range_m=RANGE_M):
             progress.update(task, completed=done)
     seeing_s = time.perf_counter() - started
-    # The few sights of a quick run would be compared without an index.
+    # A quick run has few observations; a low limit makes it use the index anyway.
     config = settings(options.index, 64 if options.quick else 20_000)
-    sights = keep_all(folder, recalled(percepts, town, drive, RANGE_M), options.days, config)
+    sights = store_all(folder, read_drive(percepts, town, drive, RANGE_M), options.days, config)
     asked = [memory for memory, _ in sights.asked if memory.embeddings]
     step = max(1, len(asked) // options.questions)
     found = found_again(folder, asked[::step][: options.questions])
@@ -101,8 +101,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with MemoryStore.open(folder, readonly=True) as store:
         memories = store.find(Filter())
     title = (
-        f"{options.days} days, {sights.scans:,} scans, {len(memories):,} memories;"
-        f" {found['recall']:.1%} of the ten nearest by {found['index']['index']}"
+        f"{options.days} days, {sights.scans:,} scans, {len(memories):,} memories on a CPU;"
+        f" recall@10 of {found['index']['index']}: {found['recall']:.1%}"
     )
     picture = draw_month(options.out / "month.png", title, sights.path, memories, found)
     return {
@@ -120,34 +120,34 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Say it."""
+    """Print the figures."""
     found, seen = report["found_again"], report["seen_before"]
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     say = console.print
     say(
-        f"{report['days']} days, {report['scans']:,} scans (seen in {report['seeing_s']:.0f} s):"
+        f"{report['days']} days, {report['scans']:,} scans (detected in {report['seeing_s']:.0f} s):"
         f" {report['memories']:,} memories, {report['bytes'] / 1e6:.0f} MB,"
-        f" {report['added_a_second']:,} added a second"
+        f" {report['added_a_second']:,} memories added per second"
     )
-    say(f'"like this one", {found["asked"]} times among {found["vectors"]:,} vectors of the detector:')
+    say(f"{found['asked']} similarity searches in {found['vectors']:,} object embeddings:")
     say(f"  {found['plan']['answered'] or found['plan']['reason']}")
     say(
-        f"  {found['recall']:.1%} of the ten nearest, {found['ms']['index']['median']:.2f} ms a question;"
+        f"  recall@10 {found['recall']:.1%}, {found['ms']['index']['median']:.2f} ms per search;"
         f" comparing all: {found['ms']['compared']['median']:.2f} ms,"
-        f" {found['compared_over_index']:.2f} times"
+        f" {found['compared_over_index']:.2f} times as long"
     )
-    say(f"  opened again, with the first answer, in {found['opened_s']:.2f} s")
+    say(f"  reopening with the first answer: {found['opened_s']:.2f} s")
     if seen["right"] is not None:
         say(
-            f'"have I seen this before?" of {seen["asked"]} sights of parked cars on the last day,'
-            f" {seen['seen_before']} of which were seen before: {seen['right']:.0%} right"
-            f" ({_percent(seen['right_of_seen'])} of those seen,"
-            f" {_percent(seen['right_of_new'])} of the new),"
-            f" {seen['ms']['median']:.1f} ms"
+            f'"have I seen this before?" for {seen["asked"]} parked cars on the last day,'
+            f" {seen['seen_before']} of them seen before: {seen['right']:.0%} right"
+            f" ({_percent(seen['right_of_seen'])} of those seen before,"
+            f" {_percent(seen['right_of_new'])} of the new ones),"
+            f" {seen['ms']['median']:.1f} ms per answer"
         )
         say(f"  {seen['said']}")
     say(f"picture: {report['picture']}")
-    say(f"look yourself: recall query {report['store']} --label Cyclist -k 3")
+    say(f"next: recall query {report['store']} --label Cyclist -k 3")
 
 
 def _percent(share: float | None) -> str:

@@ -1,11 +1,11 @@
-"""Scans of a made-up warehouse with labelled pallets and forklifts: data of one's own, to try things on.
+"""Write scans of a simulated warehouse with labelled pallets and forklifts, to try training on own data.
 
     python demos/own_classes.py --out OUT --frames 20
     perceive init OUT
 
-A sensor of 32 beams stands 2.1 m above the floor of a hall. Scans are written as some driver would: float32
-x, y, z, intensity (0 to 255) and ring, in millimetres, x to the right and y forward; labels as SUSTechPOINTS
-exports them, in the same unit and axes. Needs Open3D (extra `simulate`).
+A 32-beam sensor stands 2.1 m above the floor of a hall. Scans imitate a driver's format: float32 x, y, z,
+intensity (0 to 255) and ring, in millimetres, x to the right and y forward. Labels are those of
+SUSTechPOINTS, in the same unit and axes. Needs Open3D (extra `simulate`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sparse_core.common.files import write_file
 
 SENSOR_HEIGHT_M = 2.1
 HALL_M = (24.0, 16.0, 7.0)
-#: What the scans lack to be metres, x forward, y left.
+#: Conversion of the scans to metres, x forward, y left.
 DRIVER = ScanTransform(scale=0.001, axes="y,-x,z")
 _LEAST_POINTS = 5
 
 
-class Thing(NamedTuple):
-    """A labelled object: class, shape on the floor with x forward, place and heading."""
+class WarehouseObject(NamedTuple):
+    """A labelled object: class, mesh on the floor with x forward, position and heading."""
 
     label: str
     mesh: Mesh
@@ -45,12 +45,12 @@ class Thing(NamedTuple):
 
     @property
     def placed(self) -> Mesh:
-        """In the frame of the sensor."""
+        """The mesh in the sensor frame."""
         return self.mesh.moved(self.x_m, self.y_m, -SENSOR_HEIGHT_M, yaw_rad=self.yaw_rad)
 
 
 def pallet(random: np.random.Generator) -> Mesh:
-    """A euro pallet, 1.2 m x 0.8 m, empty or with some load on it."""
+    """Return a euro pallet, 1.2 m x 0.8 m, empty or loaded."""
     boards = [box((0, 0, z), (1.2, 0.8, 0.022), Material.WOOD) for z in (0.011, 0.133)]
     blocks = [
         box((x, y, 0.072), (0.145, 0.1, 0.1), Material.WOOD)
@@ -65,7 +65,7 @@ def pallet(random: np.random.Generator) -> Mesh:
 
 
 def forklift(random: np.random.Generator) -> Mesh:
-    """A counterbalanced truck: body, mast, forks, roof on four posts, wheels; 3.2 m long."""
+    """Return a counterbalanced truck of 3.2 m: body, mast, forks, roof on four posts, wheels."""
     paint = float(random.uniform(0.15, 0.45))
     parts = [
         box((-0.55, 0, 0.65), (1.7, 1.1, 0.9), Material.PAINT, paint),
@@ -85,7 +85,7 @@ def forklift(random: np.random.Generator) -> Mesh:
 
 
 def hall(random: np.random.Generator) -> Mesh:
-    """Floor, walls, ceiling, columns and a row of shelves, in the frame of the sensor."""
+    """Return floor, walls, ceiling, columns and a row of shelves, in the sensor frame."""
     length, width, height = HALL_M
     middle = height / 2 - SENSOR_HEIGHT_M
     parts = [
@@ -106,9 +106,9 @@ def hall(random: np.random.Generator) -> Mesh:
     return merge_meshes(parts)
 
 
-def things(random: np.random.Generator, moved_m: float) -> list[Thing]:
-    """Pallets and forklifts that do not touch; forklifts have driven on by so many metres."""
-    found: list[Thing] = []
+def warehouse_objects(random: np.random.Generator, moved_m: float) -> list[WarehouseObject]:
+    """Return pallets and forklifts that do not touch; forklifts have moved forward by ``moved_m``."""
+    found: list[WarehouseObject] = []
     for label in ["forklift"] * 3 + ["pallet"] * 8:
         for _ in range(50):
             x, y = random.uniform([-18, -11], [18, 11])
@@ -117,22 +117,21 @@ def things(random: np.random.Generator, moved_m: float) -> list[Thing]:
             yaw = float(random.uniform(-np.pi, np.pi))
             mesh = forklift(random) if label == "forklift" else pallet(random)
             step = moved_m if label == "forklift" else 0.0
-            found.append(
-                Thing(label, mesh, float(x + step * np.cos(yaw)), float(y + step * np.sin(yaw)), yaw)
-            )
+            x, y = float(x + step * np.cos(yaw)), float(y + step * np.sin(yaw))
+            found.append(WarehouseObject(label, mesh, x, y, yaw))
             break
     return found
 
 
 def scan(hall_seed: int, moved_m: float, noise_seed: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """One turn of the sensor.
+    """Simulate one sensor turn.
 
     Returns:
         (N, 5) float32 x, y, z in metres in the LiDAR frame, intensity in [0, 1], ring; (M, 7) float32 boxes
-        with five points at least; M labels.
+        with at least five points; M labels.
     """
     random = np.random.default_rng(hall_seed)
-    scenery, objects = hall(random), things(random, moved_m)
+    scenery, objects = hall(random), warehouse_objects(random, moved_m)
     meshes = [scenery, *(item.placed for item in objects)]
     whole = merge_meshes(meshes)
     owner = np.repeat(np.arange(-1, len(objects)), [len(mesh) for mesh in meshes])
@@ -164,7 +163,7 @@ def scan(hall_seed: int, moved_m: float, noise_seed: int) -> tuple[np.ndarray, n
 
 
 def write_frame(root: Path, frame_id: str, points: np.ndarray, boxes: np.ndarray, labels: list[str]) -> None:
-    """A scan and its labels as the driver and SUSTechPOINTS write them."""
+    """Write a scan and its labels in the formats of the driver and of SUSTechPOINTS."""
     own_from_lidar = np.linalg.inv(DRIVER.matrix)
     driven = points.copy()
     driven[:, :3] = points[:, :3] @ own_from_lidar.T
@@ -193,11 +192,11 @@ def write_warehouse(root: Path, frames: int, seed: int = 0) -> None:
 
 
 def main() -> None:
-    """Write them."""
+    """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=Path, help="folder to write")
-    parser.add_argument("--frames", type=int, default=20, help="scans (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first hall (default: 0)")
+    parser.add_argument("--frames", type=int, default=20, help="number of scans (20)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first hall (0)")
     options = parser.parse_args()
     write_warehouse(options.out, options.frames, options.seed)
     print(f"{options.frames} scans in {options.out}")

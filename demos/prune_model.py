@@ -1,8 +1,9 @@
-"""Prune a model by one option; compare accuracy, size on disk and latency of dense, pruned and packed.
+"""Prune a model with one option; compare accuracy, size on disk and latency of dense, pruned and packed
+models.
 
-Without --model a small network learns scikit-learn's digits first. Your own model comes from a function that
-returns it with a list of calibration batches and a function that tells its accuracy; as a fourth, labels of
-each batch, else the dense model's own answers are learnt when --fine-tune asks for it. In mine.py:
+Without --model, a small network learns scikit-learn's digits first. With it, a function returns your model, a
+list of calibration batches and a function that returns the accuracy. A fourth value may be the labels of each
+batch; without them, --fine-tune trains on the dense model's answers. In mine.py:
 
     import torch
     from my_project import Network, test_batches, training_batches
@@ -69,7 +70,7 @@ COLOURS = {"dense": "#a3adb8", "pruned": "#56b4e9", "sparse layers": "#0072b2", 
 def prune_and_train(
     task: Task, model: nn.Module, options: argparse.Namespace, console: Console
 ) -> tuple[PruneReport, dict[str, Tensor]]:
-    """Prune ``model`` by the method and fine-tune it; the report of pruning and the masks at the end."""
+    """Prune ``model`` and fine-tune it; return the pruning report and the final masks."""
     dense = copy.deepcopy(model)
     how: dict[str, Any] = {}
     if options.method in ("wanda", "sparsegpt"):
@@ -86,7 +87,7 @@ def prune_and_train(
         return report, report.masks
     sr_ste = options.method == "sr-ste"
     if sr_ste:
-        # Dropped weights are trained too and may come back, so they start from what they were.
+        # SR-STE also trains dropped weights, which can return, so they start from their dense values.
         model.load_state_dict(dense.state_dict())
     handle = attach_masks(model, report.masks, estimator="sr-ste" if sr_ste else "fixed")
     refresher = MaskRefresher(handle, options.pattern, every=10, freeze_after=options.fine_tune * 3 // 4)
@@ -104,7 +105,7 @@ def prune_and_train(
 
 
 def measure(models: dict[str, nn.Module], batch: Any, rows: int) -> dict[str, float]:
-    """Median milliseconds a call; the models take turns, so that what else the machine does meets all."""
+    """Return median milliseconds per call, interleaved, so that other load affects all models equally."""
     batch = tree_map_only(Tensor, lambda x: x[torch.arange(rows, device=x.device) % len(x)], batch)
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     samples: dict[str, list[float]] = {name: [] for name in models}
@@ -112,7 +113,7 @@ def measure(models: dict[str, nn.Module], batch: Any, rows: int) -> dict[str, fl
     for turn in range(TURNS):
         if turn > 5 and time.perf_counter() - started > BUDGET_S:
             break
-        # In another order each turn: what ran before decides what the caches hold.
+        # Shuffle the order, because the previous model determines the cache content.
         for name in random.Random(turn).sample(list(models), len(models)):
             wait()
             begin = time.perf_counter()
@@ -126,7 +127,7 @@ def measure(models: dict[str, nn.Module], batch: Any, rows: int) -> dict[str, fl
 def compare(
     options: argparse.Namespace, console: Console
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Prune, convert and measure: the reports, the table, and what the library has to say about speed."""
+    """Prune, convert and measure; return the reports, the table, and the library's warnings about speed."""
     if options.model:
         task = own_task(options.model, options.device)
     else:
@@ -150,7 +151,7 @@ def compare(
         dtype = DTYPES[options.dtype]
         models = {name: model.to(dtype) for name, model in models.items()}
         batches = tree_map_only(Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, batches)
-    # Whether weights are unpacked depends on the device and on the rows of each call.
+    # Record warnings about unpacked weights, which depend on the device and the rows per call.
     recorded = warnings.catch_warnings(record=True)
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder, recorded as notes:
         found = logits_of(models["sparse layers"], batches[0])
@@ -176,7 +177,7 @@ def row_count(rows: int) -> str:
 
 
 def picture(table: dict[str, Any], path: Path, title: str) -> Path:
-    """Bars of accuracy, size and latency as a PNG."""
+    """Plot accuracy, size and latency as bars, as a PNG."""
     from matplotlib.figure import Figure
 
     counts = list(table["dense"]["ms"])
@@ -203,7 +204,7 @@ def picture(table: dict[str, Any], path: Path, title: str) -> Path:
                 bbox=behind,
             )
     for axes, label in zip(
-        panels, ("accuracy", "size on disk", "time of a call; the line is dense"), strict=True
+        panels, ("accuracy", "size on disk", "time per call (dashed line: dense)"), strict=True
     ):
         axes.set_xlim(0, axes.dataLim.x1 * 1.45)
         axes.set_title(label, loc="left", fontsize=10)
@@ -218,7 +219,7 @@ def picture(table: dict[str, Any], path: Path, title: str) -> Path:
 
 
 def parse_pattern(text: str) -> NMPattern | Block:
-    """``2:4``, ``block:16`` or ``block:16:0.75``."""
+    """Parse ``2:4``, ``block:16`` or ``block:16:0.75``."""
     size, _, dropped = text.removeprefix("block:").partition(":")
     try:
         return Block(int(size), float(dropped or 0.5)) if text.startswith("block:") else NMPattern.parse(text)
@@ -227,22 +228,22 @@ def parse_pattern(text: str) -> NMPattern | Block:
 
 
 def parse() -> argparse.Namespace:
-    """Options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     add = parser.add_argument
-    add("--method", choices=METHODS, default="magnitude", help="the last two train, by --fine-tune")
+    add("--method", choices=METHODS, default="magnitude", help="pruning method; the last two need training")
     add("--pattern", type=parse_pattern, default="2:4", help="n:m (2:4), or block:SIZE[:SHARE DROPPED]")
     add("--permute", nargs="?", const="fast", choices=EFFORTS, help="reorder channels first")
-    add("--fine-tune", type=int, metavar="STEPS", help="default 300 for sr-ste and distil, 0 for the others")
-    add("--learning-rate", type=float, default=1e-3, help="of fine-tuning")
-    add("--quantise", action="store_true", help="also int8 weights and inputs")
-    add("--model", metavar="FILE.py:FUNCTION", help="your own model, see above")
+    add("--fine-tune", type=int, metavar="STEPS", help="training steps (300 for sr-ste and distil, else 0)")
+    add("--learning-rate", type=float, default=1e-3, help="learning rate of fine-tuning")
+    add("--quantise", action="store_true", help="also measure int8 weights and inputs")
+    add("--model", metavar="FILE.py:FUNCTION", help="prune your own model, see above")
     add("--select", metavar="REGEX", help="prune only layers whose name matches")
-    add("--checkpoint", type=Path, help="file of the digits' dense network: made, gone on with, loaded")
+    add("--checkpoint", type=Path, help="file to store and resume the digits' dense network")
     add("--device", default="cpu", help="cpu or cuda")
-    add("--dtype", choices=DTYPES, help="in which to compare; default for the digits on cuda: bfloat16")
+    add("--dtype", choices=DTYPES, help="dtype of the comparison (for the digits on cuda: bfloat16)")
     add("--rows", type=int, nargs="+", default=[1, 64, 1024], help="row counts to time")
-    add("--save", type=Path, metavar="FILE", help="keep the packed model, *.safetensors")
+    add("--save", type=Path, metavar="FILE", help="write the packed model to a .safetensors file")
     add("--out", type=Path, default=Path("out/prune_model"))
     add("--json", action="store_true", help="print the results as JSON and nothing else")
     options = parser.parse_args()
@@ -250,15 +251,15 @@ def parse() -> argparse.Namespace:
     if options.fine_tune is None:
         options.fine_tune = 30 * least
     if options.fine_tune < least or min(options.rows) < 1:
-        parser.error(f"{options.method} takes --fine-tune {least} or more, --rows 1 or more")
+        parser.error(f"{options.method} needs --fine-tune of at least {least}, and --rows of at least 1")
     if isinstance(options.pattern, Block) and (
         options.permute or options.quantise or options.method == "sparsegpt"
     ):
         parser.error("--permute, --quantise and sparsegpt need an n:m pattern")
     if options.model and options.checkpoint:
-        parser.error("--checkpoint is for the digits: the function of --model loads its own")
+        parser.error("--checkpoint is for the digits only; load your model's weights in the --model function")
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no CUDA device here")
+        parser.error("--device cuda: torch finds no CUDA device; use --device cpu")
     if options.dtype is None and not options.model:
         options.dtype = "bfloat16" if options.device.startswith("cuda") else "float32"
     options.bars = not options.json and sys.stdout.isatty()

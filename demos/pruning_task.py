@@ -1,4 +1,4 @@
-"""What demos/prune_model.py prunes: a network that learns the digits first, or the user's own model."""
+"""Tasks of demos/prune_model.py: a network that learns the digits, or the user's own model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH, STEPS, SAVE_EVERY = 256, 300, 100
 
 
 class Task(NamedTuple):
-    """What is pruned. A batch is an argument, a tuple of arguments or a dictionary of named ones."""
+    """A model to prune. A batch is an argument, a tuple of arguments or a dictionary of keyword arguments."""
 
     model: nn.Module
     batches: list[Any]
@@ -31,7 +31,7 @@ class Task(NamedTuple):
     labels: list[Tensor]
 
     def loss(self, model: nn.Module, step: int, distil: DistillationLoss | None = None) -> Tensor:
-        """Cross-entropy of the batch whose turn it is, or the distillation loss."""
+        """Return the cross-entropy of the batch of this step, or the distillation loss."""
         batch, labels = self.batches[step % len(self.batches)], self.labels[step % len(self.batches)]
         logits = logits_of(model, batch)
         hard = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 def logits_of(model: nn.Module, batch: Any) -> Tensor:
-    """What the model answers to a batch."""
+    """Return the model's logits of a batch."""
     logits = call_model(model, batch)
     if not isinstance(logits, Tensor):
         raise ValueError(f"the model must return a tensor of logits, got {type(logits).__name__}")
@@ -47,13 +47,12 @@ def logits_of(model: nn.Module, batch: Any) -> Tensor:
 
 
 def digits_task(device: str, checkpoint: Path | None, console: Console) -> Task:
-    """A network of three Linear layers, trained on three quarters of the 8x8 digits."""
+    """Return a network of three Linear layers, trained on three quarters of the 8x8 digits."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
         raise ValueError(
-            "the digits come with scikit-learn, which is not installed:"
-            " pip install scikit-learn, or pip install 'sparsight[prune]'; or give --model"
+            "the digits need scikit-learn; run pip install 'sparsight[prune]', or pass your own --model"
         ) from None
     data = load_digits()
     order = torch.randperm(len(data.data), generator=torch.Generator().manual_seed(0))
@@ -73,24 +72,26 @@ def digits_task(device: str, checkpoint: Path | None, console: Console) -> Task:
 
 
 def own_task(where: str, device: str) -> Task:
-    """What the function in ``file.py:function`` returns, on the device."""
+    """Return the task of the function in ``file.py:function``, on the device."""
     file, _, function = where.rpartition(":")
     if not Path(file).is_file():
-        raise ValueError(f"--model {where}: no such file (give file.py:function)")
+        raise ValueError(f"--model {where}: no such file; pass file.py:function")
     sys.path.insert(0, str(Path(file).resolve().parent))
     make = runpy.run_path(file).get(function)
     if not callable(make):
-        raise ValueError(f"--model {where}: the file has no function {function!r}")
+        raise ValueError(f"--model {where}: the file has no function {function!r}; check the name")
     given = make()
     if not isinstance(given, tuple) or len(given) not in (3, 4) or not isinstance(given[0], nn.Module):
-        raise ValueError(f"--model {where}: it must return (model, batches, evaluate) or also labels")
+        raise ValueError(f"--model {where}: return (model, batches, evaluate), optionally with labels")
     model, batches, evaluate, *rest = given
     model.to(device).eval()
     batches, labels = (
         tree_map_only(Tensor, lambda x: x.to(device), list(part)) for part in (batches, *rest, [])[:2]
     )
     if not batches or (rest and len(labels) != len(batches)):
-        raise ValueError(f"--model {where}: {len(batches)} batches and {len(labels)} labels of batches")
+        raise ValueError(
+            f"--model {where}: {len(batches)} batches, {len(labels)} labels; return as many labels as batches"
+        )
     with torch.no_grad():
         return Task(model, batches, evaluate, labels or [logits_of(model, x).argmax(-1) for x in batches])
 
@@ -103,7 +104,7 @@ def fit(
     console: Console,
     checkpoint: Path | None = None,
 ) -> None:
-    """Train for ``steps``, or for those that a checkpoint leaves."""
+    """Train for ``steps``, resuming from a checkpoint if it exists."""
     optimiser, first = torch.optim.Adam(model.parameters(), lr=learning_rate), 0
     schedule = warmup_cosine(optimiser, steps // 10, steps)
     parts: dict[str, Any] = {"model": model, "optimiser": optimiser, "schedule": schedule}
@@ -114,8 +115,8 @@ def fit(
                 part.load_state_dict(state[name])
             first = state["step"]
         except Exception as error:
-            raise ValueError(f"{checkpoint}: damaged, or no checkpoint of this demo: delete it") from error
-        console.print(f"{checkpoint}: goes on after step {first} of {steps}")
+            raise ValueError(f"{checkpoint}: damaged, or not of this demo. Delete it") from error
+        console.print(f"{checkpoint}: resuming after step {first} of {steps}")
     model.train()
     with Progress(console=console, transient=True) as progress:
         for step in progress.track(range(first, steps), description="training"):

@@ -1,9 +1,9 @@
-"""Train the encoder of scenes on simulated drives and measure how well it finds a place again.
+"""Train the scene encoder on simulated drives and measure its place recognition.
 
-Every scene is driven through several times: other poses, other traffic, some parked cars gone. What the robot
-sees from a place, detections and columns of points, is two views, of wide and of narrow columns; views of one
-place are pulled together. Tokens attend to those within a radius, so that sets of thousands are cheap.
-Held-out scenes are never trained on; one drive through them is the memory, the next one asks.
+Every scene is driven through several times with other poses, other traffic and some parked cars gone. A view
+of a place consists of detections and columns of points, with wide and with narrow columns. Training pulls
+views of one place together. Tokens attend within a radius, so that sets of thousands stay cheap. Held-out
+scenes are never trained on; one drive through them is the memory, and the next one provides the queries.
 
     python demos/train_place_encoder.py                     # a few minutes on two CPU cores
     python demos/train_place_encoder.py --scenes 400 --steps 1500
@@ -42,23 +42,23 @@ from perception.simulate.raycast import RayCaster
 from sparse_core.common.commands import reported_file_errors
 from sparse_core.common.files import write_file
 
-#: Along the street, metres; places are so far apart that none is taken for its neighbour.
+#: Positions along the street, metres, far enough apart to be distinct places.
 PLACES_M = np.arange(-45.0, 46.0, 6.0)
 HEIGHT_M, RANGE_M = 1.73, 60.0
-#: Side of narrow columns; wide ones are those of :func:`structure_tokens` by itself.
+#: Width of narrow columns; wide ones use the default of :func:`structure_tokens`.
 NARROW_M = 1.0
 ELEVATION, AZIMUTH = np.radians(np.linspace(5.0, -18.0, 24)), np.radians(np.arange(-180.0, 180.0, 1.0))
 LEVEL = np.cos(ELEVATION)[:, None]
 DIRECTIONS = np.stack(
     np.broadcast_arrays(LEVEL * np.cos(AZIMUTH), LEVEL * np.sin(AZIMUTH), np.sin(ELEVATION)[:, None]), axis=-1
 ).reshape(-1, 3)
-#: The first of these seeds is for held-out scenes.
+#: First seed of the held-out scenes.
 HELD_OUT_SEED = 1_000_000
 COLUMNS = [*SceneEncoderConfig().classes, "other"]
 
 
 def drive(scene: Scene, number: int, rng: np.random.Generator) -> list[tuple[SceneTokens, SceneTokens]]:
-    """Each place with wide and with narrow columns; in every third drive the robot comes the other way."""
+    """Return each place with wide and with narrow columns; every third drive goes the other way."""
     back = number % 3 == 2
     time_s = 15.0 * number + float(rng.uniform(0, 10))
     present = [item for item in scene.objects if item.speed_m_s > 0 or number == 0 or rng.random() < 0.8]
@@ -96,7 +96,7 @@ def drive(scene: Scene, number: int, rng: np.random.Generator) -> list[tuple[Sce
 
 
 def _box(vertices: np.ndarray, robot_from_object: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Box of an object in the robot's frame, as a detector would give it."""
+    """Return an object's box in the robot's frame with detector noise."""
     box = tight_box(vertices, 0.0).astype(np.float64)
     box[:3] = robot_from_object[:3, :3] @ box[:3] + robot_from_object[:3, 3]
     box[6] = np.arctan2(robot_from_object[1, 0], robot_from_object[0, 0]) + rng.normal(0, 0.05)
@@ -106,7 +106,7 @@ def _box(vertices: np.ndarray, robot_from_object: np.ndarray, rng: np.random.Gen
 
 
 def places_of(seed: int, drives: int) -> list[list[SceneTokens]]:
-    """Views of each place of the scene with a seed, two from each drive."""
+    """Return the views of each place of a seed's scene, two per drive."""
     scene = build_scene(seed, SceneConfig(extent_m=75.0))
     rng = np.random.default_rng([seed, 11])
     places = zip(*(drive(scene, n, rng) for n in range(drives)), strict=True)
@@ -114,7 +114,7 @@ def places_of(seed: int, drives: int) -> list[list[SceneTokens]]:
 
 
 def simulate(seeds: range, drives: int, workers: int, show: bool, what: str) -> list[list[SceneTokens]]:
-    """Places of all scenes, in the order of the seeds."""
+    """Return the places of all scenes, in seed order."""
     # Fresh processes: a fork would copy the threads of torch half way.
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         made = pool.map(partial(places_of, drives=drives), seeds)
@@ -123,7 +123,7 @@ def simulate(seeds: range, drives: int, workers: int, show: bool, what: str) -> 
 
 
 def class_histogram(scenes: list[SceneTokens]) -> np.ndarray:
-    """Baseline: the mean of one-hot classes, as unit vectors."""
+    """Return a baseline descriptor: the mean of one-hot classes, as unit vectors."""
     rows = np.zeros((len(scenes), len(COLUMNS)))
     for row, scene in zip(rows, scenes, strict=True):
         for label in scene.labels:
@@ -132,7 +132,7 @@ def class_histogram(scenes: list[SceneTokens]) -> np.ndarray:
 
 
 def occupancy_grid(scenes: list[SceneTokens]) -> np.ndarray:
-    """Baseline: heights of columns in a bird's-eye grid of 8 m cells, as unit vectors."""
+    """Return a baseline descriptor: column heights in a bird's-eye grid of 8 m cells, as unit vectors."""
     rows = np.zeros((len(scenes), 12, 12))
     for row, scene in zip(rows, scenes, strict=True):
         fixed = np.array([label == STRUCTURE for label in scene.labels], bool)
@@ -144,12 +144,12 @@ def occupancy_grid(scenes: list[SceneTokens]) -> np.ndarray:
 
 
 def recall_at_1(memory: np.ndarray, asked: np.ndarray) -> float:
-    """Share of the queries whose nearest vector is that of the same place."""
+    """Return the share of the queries whose nearest vector belongs to the same place."""
     return float(((asked @ memory.T).argmax(axis=1) == np.arange(len(asked))).mean())
 
 
 def measure(encoder: SceneEncoder, places: list[list[SceneTokens]]) -> dict[str, dict[str, float]]:
-    """Recall@1 by method: coming the same way later, and the other way."""
+    """Measure recall@1 by method, for later drives in the same and in the opposite direction."""
 
     def detections(scenes: list[SceneTokens]) -> np.ndarray:
         objects = [[i for i, name in enumerate(one.labels) if name != STRUCTURE] for one in scenes]
@@ -175,14 +175,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--scenes", type=int, default=120, help="to train on; 16 places each")
-    add("--held-out", type=int, default=20, help="scenes to measure on")
-    add("--steps", type=int, default=700)
-    add("--radius", type=float, default=8.0, help="metres within which tokens attend to each other")
-    add("--places", type=int, default=64, help="in a batch")
-    add("--reverse", type=float, default=0.1, help="chance that a view is turned round")
-    add("--seed", type=int, default=0)
-    add("--workers", type=int, default=2, help="processes that simulate")
+    add("--scenes", type=int, default=120, help="number of training scenes, with 16 places each (120)")
+    add("--held-out", type=int, default=20, help="number of test scenes (20)")
+    add("--steps", type=int, default=700, help="training steps (700)")
+    add("--radius", type=float, default=8.0, help="attention radius of tokens, metres (8)")
+    add("--places", type=int, default=64, help="places per batch (64)")
+    add("--reverse", type=float, default=0.1, help="chance that a view is reversed (0.1)")
+    add("--seed", type=int, default=0, help="seed of the training (0)")
+    add("--workers", type=int, default=2, help="simulation processes (2)")
     add("--out", type=Path, default=Path("out/place_encoder"))
     add("--json", action="store_true", help="print the results as JSON and nothing else")
     options = parser.parse_args()

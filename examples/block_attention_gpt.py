@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Block-sparse attention in a GPT
 #
-# A small language model reads Python's own source, letter by letter. Attention is dense, or a pattern of
-# blocks: a window of the last 64 letters and the first letters of the text. Which pattern for what, and
-# from which length on it is also faster, is in [docs/attention.md](../docs/attention.md).
+# A small language model reads Python source code, letter by letter. Its attention is dense, or a block
+# pattern: a window of the last 64 letters plus the first letters of the text. Which pattern suits what, and
+# from which length it is faster, is in [docs/attention.md](../docs/attention.md).
 
 # %%
 import argparse
@@ -31,7 +31,7 @@ training, held_out = letters[:-20_000], letters[-20_000:]
 # %% [markdown]
 # ## Patterns
 #
-# Patterns are built and combined on blocks and exact to the token; `causal()` leaves out what comes later.
+# Patterns are combined on blocks and exact to the token; `causal()` removes later tokens.
 
 # %%
 PATTERNS = {
@@ -45,12 +45,12 @@ for name, pattern in PATTERNS.items():
 # %% [markdown]
 # ## The model
 #
-# Layers take the pattern once; everything else is a GPT as usual.
+# The layers take the pattern once; everything else is a standard GPT.
 
 
 # %%
 class Gpt(nn.Module):
-    """Two layers over letters and places."""
+    """Two transformer layers over letters and positions."""
 
     def __init__(self, pattern: BlockPattern) -> None:
         super().__init__()
@@ -60,26 +60,26 @@ class Gpt(nn.Module):
         self.head = nn.Linear(WIDTH, 128)
 
     def forward(self, text: Tensor) -> Tensor:
-        """(batch, LENGTH) letters to scores of the next ones."""
+        """Return scores of the next letters for (batch, LENGTH) letters."""
         return self.head(self.layers(self.letter(text) + self.place.weight))
 
 
 def batch(source: Tensor, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Pieces of the text, and the same one letter on."""
+    """Return pieces of the text, and the same pieces shifted by one letter."""
     starts = torch.randint(len(source) - LENGTH - 1, (size,), generator=generator)
     pieces = torch.stack([source[start : start + LENGTH + 1] for start in starts.tolist()])
     return pieces[:, :-1], pieces[:, 1:]
 
 
 def loss_of(model: Gpt, pieces: Tensor, following: Tensor) -> Tensor:
-    """Nats a letter."""
+    """Return the loss in nats per letter."""
     return nn.functional.cross_entropy(model(pieces).flatten(0, 1), following.flatten())
 
 
 # %% [markdown]
 # ## Train both
 #
-# From the same seed, on the same pieces. What is held out is another part of the source.
+# Both use the same seed and the same pieces. Another part of the source is held out.
 
 # %%
 losses = {}
@@ -98,4 +98,4 @@ for name, pattern in PATTERNS.items():
     model.eval()
     with torch.no_grad():
         losses[name] = loss_of(model, *batch(held_out, 16, torch.Generator().manual_seed(1))).item()
-    print(f"{name}: {losses[name]:.3f} nats a letter held out, {1e3 * took / STEPS:.0f} ms a step")
+    print(f"{name}: {losses[name]:.3f} nats per held-out letter, {1e3 * took / STEPS:.0f} ms per step")

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Detection on a scan
 #
-# From a point cloud to boxes, a picture and a page. The scan was simulated and comes with the package; one
-# of your own is `load_point_cloud("scan.bin")`, or an (N, 4) array of x, y, z in metres (x forward, y left,
-# z up) and intensity.
+# From a point cloud to boxes, a picture and a page. The scan is simulated and part of the package. Load your
+# own with `load_point_cloud("scan.bin")`, or pass an (N, 4) array: x, y, z in metres (x forward, y left, z
+# up) and intensity.
 
 # %%
 from pathlib import Path
@@ -21,7 +21,7 @@ print(f"{len(frame.cloud)} points, from x {frame.points[:, 0].min():.0f} to {fra
 # %% [markdown]
 # ## Detect
 #
-# The weights are in the package. On a GPU (`device="cuda"`) a frame is one CUDA graph.
+# The weights are part of the package. On a GPU (`device="cuda"`), a frame is one CUDA graph.
 
 # %%
 detector = Detector.from_pretrained("pointpillars-kitti")
@@ -30,29 +30,29 @@ for box, score, label in zip(detections.boxes, detections.scores, detections.lab
     print(f"{label:<10} {score:.2f}  x {box[0]:5.1f} m  y {box[1]:6.1f} m  yaw {np.degrees(box[6]):6.1f}°")
 
 # %% [markdown]
-# ## Choose
+# ## Filter
 #
-# Detections are indexed like arrays, filtered by score, class and region, and become a table with
-# `to_pandas()`.
+# Detections can be indexed like arrays and filtered by score, class and region. `to_pandas()` returns a
+# table.
 
 # %%
 near_cars = detections.filter(min_score=0.5, labels=["Car"], region_m=(0, -20, 30, 20))
 print(len(near_cars), "cars within 30 m; the best at", near_cars.boxes[0, :2].round(1))
 
 # %% [markdown]
-# ## Compare with what is true
+# ## Compare with the truth
 #
-# The simulator knows. Overlap is measured in the plane, of rotated boxes.
+# The simulator provides true boxes. Overlap is the IoU of rotated boxes on the ground.
 
 # %%
 overlap = np.asarray(rotated_iou_bev(detections.boxes, frame.boxes))
 hit = (overlap.max(axis=1) > 0.5).sum()
-print(f"{hit} of {len(detections)} boxes overlap a true one by more than half")
+print(f"{hit} of {len(detections)} boxes overlap a true box by more than half")
 
 # %% [markdown]
-# ## Look
+# ## Draw
 #
-# A picture from above, and a page to turn around in that needs nothing else.
+# Write a picture from above, and a self-contained 3D page.
 
 # %%
 picture = draw_bev(Path("scan.png"), frame.cloud, detections, ground_truth=frame.truth)

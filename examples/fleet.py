@@ -1,9 +1,9 @@
 # %% [markdown]
-# # A memory of many robots
+# # A shared memory of several robots
 #
-# Two robots remember in stores of their own, in folders that need no network. What they saw goes to a
-# shared store when there is one in reach: a folder here, a PostgreSQL server or `recall serve` for real.
-# Positions are metres in one map, times nanoseconds.
+# Two robots have their own stores, in folders that need no network. They send their memories to a shared
+# store when it is reachable: here a folder, in practice a PostgreSQL server or `recall serve`. Positions are
+# metres in one map, times nanoseconds.
 
 # %%
 from datetime import UTC, datetime
@@ -23,43 +23,42 @@ MINUTE = 60 * 10**9
 looks = {name: random.normal(size=32) for name in ("trolley", "charger", "ladder")}
 
 
-def sight(name: str, x: float, minutes: int, label: str | None = None) -> Memory:
-    """A thing at the wall, seen so many minutes after nine."""
+def observation(name: str, x: float, minutes: int) -> Memory:
+    """Return an observation of an object at the wall, this many minutes after nine."""
     return Memory(
         time_ns=nine + minutes * MINUTE,
         position=(x + random.normal(0, 0.05), 0.0, 0.0),
         covariance=np.eye(3) * 0.05**2,
-        label=label or name,
+        label=name,
         embedding=looks[name] + random.normal(size=32) * 0.1,
         map_id="hall",
     )
 
 
 # %% [markdown]
-# ## Each for itself
+# ## Remember separately
 #
-# The first robot sees the trolley and the charger, the second the charger and, later, the trolley
-# elsewhere. Nobody knows of the other.
+# The first robot sees the trolley and the charger. The second sees the charger and, later, the trolley
+# elsewhere.
 
 # %%
 with MemoryStore.open("robot-1", dim=32) as store:
-    store.add([sight("trolley", 1.0, 0), sight("charger", 20.0, 5)])
+    store.add([observation("trolley", 1.0, 0), observation("charger", 20.0, 5)])
 with MemoryStore.open("robot-2", dim=32) as store:
-    store.add([sight("charger", 20.0, 8), sight("trolley", 35.0, 40)])
+    store.add([observation("charger", 20.0, 8), observation("trolley", 35.0, 40)])
 
 # %% [markdown]
 # ## Share
 #
-# `sync` sends what is new since the last time. The log of a store is its outbox, and how far the other side
-# is stands there: it may break off at any moment and be called again. `recall sync robot-1 shared` does
-# the same.
+# `sync` sends everything new since the last call. The store's log is its outbox and records the progress of
+# the other side, so `sync` can be interrupted and repeated. `recall sync robot-1 shared` does the same.
 
 # %%
 with MemoryStore.open("shared", dim=32) as shared:
     for robot in ("robot-1", "robot-2"):
         with MemoryStore.open(robot, readonly=True) as store:
             print(sync(Outbox(store.database, robot), Inbox(shared.database)))
-    # The charger that both saw becomes one memory, which keeps who saw it.
+    # The charger that both saw becomes one memory, which lists both robots.
     shared.consolidate(now_ns=nine + 60 * MINUTE)
     for memory in shared.get(shared.database.ids().tolist()):
         print(memory.label, round(memory.position[0], 1), sorted(seen_by(memory)))
@@ -67,9 +66,9 @@ with MemoryStore.open("shared", dim=32) as shared:
     assert len(shared) == 3
 
 # %% [markdown]
-# ## Bring back
+# ## Pull
 #
-# What the other saw is found in a robot's own store too, apart from what it saw itself.
+# Each robot can pull the memories of the others into its own store, where they stay separate from its own.
 
 # %%
 with MemoryStore.open("robot-1") as store, MemoryStore.open("shared") as shared:
@@ -80,10 +79,10 @@ with MemoryStore.open("robot-1") as store, MemoryStore.open("shared") as shared:
     assert answer.memory.position[0] > 30
 
 # %% [markdown]
-# ## Take back
+# ## Withdraw
 #
-# The second robot's LiDAR was loose. What it said goes, out of what both saw too; the charger stays as the
-# first saw it.
+# The second robot's LiDAR was loose. Its memories are removed, also from merged ones; the charger stays as
+# the first robot saw it.
 
 # %%
 with MemoryStore.open("shared") as shared:
@@ -94,15 +93,15 @@ with MemoryStore.open("shared") as shared:
     assert left == {"trolley": ["robot-1"], "charger": ["robot-1"]}
 
 # %% [markdown]
-# ## Put back
+# ## Restore a backup
 #
-# A robot whose store is put back from a backup has another history than the one that was sent. That is
-# noticed, and nothing is mixed up.
+# A store restored from a backup has another history than the one that was sent. `sync` detects this and
+# refuses to mix the two.
 
 # %%
 with MemoryStore.open("robot-1") as store:
     store.backup("copy")
-    store.add([sight("ladder", 5.0, 50)])
+    store.add([observation("ladder", 5.0, 50)])
     with MemoryStore.open("shared") as shared:
         sync(Outbox(store.database, "robot-1"), Inbox(shared.database))
 with MemoryStore.open("copy") as store, MemoryStore.open("shared") as shared:

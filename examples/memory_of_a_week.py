@@ -1,10 +1,10 @@
 # %% [markdown]
 # # The memory of a week
 #
-# A robot passes the same things many times a day for a week. What it keeps, what it merges, what it
-# answers, and how a mistake is taken back. Positions are metres in a map, times nanoseconds; vectors would
-# come from a detector or an encoder, and are made up here: one direction for each thing, with noise for
-# every sight.
+# A robot passes the same objects many times a day for a week. The example shows what it keeps and merges,
+# which questions it answers, and how to undo a mistake. Positions are metres in a map, times nanoseconds.
+# Embeddings would come from a detector or an encoder. Here they are made up: one direction per object, with
+# noise per observation.
 
 # %%
 from datetime import UTC, datetime, timedelta
@@ -19,8 +19,8 @@ from memory.questions import Questions
 
 random = np.random.default_rng(0)
 monday = datetime(2026, 1, 5, tzinfo=UTC)
-# Label, caption, place, and the days on which it is there.
-THINGS = (
+# Label, caption, place, and the days on which the object is present.
+OBJECTS = (
     ("charger", "charging station in the hall", (0.5, 5.5), range(7)),
     ("keys", "bunch of keys on the shelf in the hall", (1.0, 5.8), range(3)),
     ("keys", "bunch of keys on the kitchen table", (4.1, 1.2), range(3, 7)),
@@ -28,14 +28,14 @@ THINGS = (
     ("dog", "brown dog asleep on the rug", (8.0, 3.5), (2, 5)),
     ("puddle", "puddle of water on the kitchen floor", (2.0, 2.5), (4,)),
 )
-looks = {caption: random.normal(size=64) for _, caption, _, _ in THINGS}
+looks = {caption: random.normal(size=64) for _, caption, _, _ in OBJECTS}
 
 
-def sights(day: int) -> list[Memory]:
-    """What is seen on three rounds of a day, five times each."""
+def observations(day: int) -> list[Memory]:
+    """Return the observations of three rounds of a day, five per object."""
     found = []
     for hour in (9, 14, 20):
-        for label, caption, place, days in THINGS:
+        for label, caption, place, days in OBJECTS:
             if day not in days:
                 continue
             for look in range(5):
@@ -58,25 +58,25 @@ def sights(day: int) -> list[Memory]:
 # %% [markdown]
 # ## Keep what matters
 #
-# `observe` scores every sight by how new and surprising it is, and counts the rest on the memory that
-# stands for it. `add` would keep all. Either way, what a call returned is on the disk.
+# `observe` scores every observation by novelty and surprise. It stores the important ones and only counts
+# the others on an existing memory. `add` would store all of them. Both return after the data is on disk.
 
 # %%
 seen = 0
 with MemoryStore.open("week", dim=64) as store:
     for day in range(7):
-        today = sorted(sights(day), key=lambda memory: memory.time_ns)
+        today = sorted(observations(day), key=lambda memory: memory.time_ns)
         seen += len(today)
         store.observe(today)
     kept = len(store)
-    # One memory a thing and place: merged, with the visits of all.
+    # Merge to one memory per object and place, with the visits of all.
     store.consolidate()
-    print(f"{seen} sights, {kept} kept, {len(store)} after merging")
+    print(f"{seen} observations, {kept} kept, {len(store)} after merging")
 
 # %% [markdown]
 # ## Ask
 #
-# By name, or in plain words with `recall ask`. Answers are sentences with the memories behind them.
+# Ask by name, or in plain words with `recall ask`. Answers are sentences with their source memories.
 
 # %%
 with MemoryStore.open("week", readonly=True) as store:
@@ -87,7 +87,7 @@ with MemoryStore.open("week", readonly=True) as store:
 # %% [markdown]
 # ## Search
 #
-# Words, place, time and likeness in any combination.
+# Combine text, position, time and similarity.
 
 # %%
 with MemoryStore.open("week", readonly=True) as store:
@@ -96,7 +96,7 @@ with MemoryStore.open("week", readonly=True) as store:
     print(wet.memory.caption, "|", alike.memory.caption, f"{alike.score:.2f}")
 
 # %% [markdown]
-# ## Why, forget, and undo
+# ## Explain, forget and undo
 
 # %%
 with MemoryStore.open("week") as store:

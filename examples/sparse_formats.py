@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Which sparse format?
 #
-# The same matrix in every format that it fits into: how many bytes each takes, how long a product takes,
-# and what `choose_format` recommends, with its reason.
+# The same matrix in every suitable format: its size, the time of a product, and the recommendation of
+# `choose_format` with its reason.
 
 # %%
 import time
@@ -18,13 +18,14 @@ MATRICES = ("poisson-2d:256", "power-law:10000", "block-sparse:2048x2048x32")
 
 
 # %% [markdown]
-# Every product is compared with scipy's in float64 before it is timed. CompactCSR keeps values in 16 bits,
-# which shows. On a CPU all but BSR are multiplied as CSR, converted once; a GPU has kernels for each.
+# Every product is compared with scipy's in float64 before timing. CompactCSR has a larger error, because it
+# stores values in 16 bits. On a CPU, all formats but BSR are converted once and multiplied as CSR; a GPU has
+# a kernel for each format.
 
 
 # %%
 def best_ms(matrix: object, x: torch.Tensor, repeats: int = 15) -> float:
-    """The quickest of some products, in milliseconds."""
+    """Return the fastest of several products, in milliseconds."""
     took = []
     for _ in range(repeats):
         started = time.perf_counter()

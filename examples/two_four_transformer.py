@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 2:4 sparsity in a transformer
 #
-# Two of every four weights become zero: what that costs, what fine-tuning wins back, and what the packed
-# model weighs. The transformer is small and learns to sort digits in a few seconds. When 2:4 is also faster
-# is in [docs/two-four.md](../docs/two-four.md): on GPUs with sparse tensor cores, for large layers.
+# Set two of every four weights to zero, recover the accuracy by fine-tuning, and save the packed model. The
+# transformer is small and learns to sort digits in a few seconds. 2:4 is faster for large layers on GPUs
+# with sparse tensor cores, see [docs/two-four.md](../docs/two-four.md).
 
 # %%
 import copy
@@ -20,13 +20,13 @@ torch.manual_seed(0)
 
 
 def batch(size: int) -> tuple[Tensor, Tensor]:
-    """Digits (size, LENGTH) and the same sorted."""
+    """Return digits (size, LENGTH) and the same digits sorted."""
     digits = torch.randint(DIGITS, (size, LENGTH), generator=generator)
     return digits, digits.sort(1).values
 
 
 class Sorter(nn.Module):
-    """Two encoder layers of torch between an embedding and a classifier."""
+    """Two torch encoder layers between an embedding and a classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,12 +38,12 @@ class Sorter(nn.Module):
         self.head = nn.Linear(WIDTH, DIGITS)
 
     def forward(self, digits: Tensor) -> Tensor:
-        """(batch, LENGTH) digits to (batch, LENGTH, DIGITS) scores."""
+        """Return (batch, LENGTH, DIGITS) scores for (batch, LENGTH) digits."""
         return self.head(self.encoder(self.embed(digits) + self.place))
 
 
 def train(model: nn.Module, steps: int, rate: float) -> None:
-    """Adam on fresh batches."""
+    """Train with Adam on fresh batches."""
     optimiser = torch.optim.Adam(model.parameters(), rate)
     model.train()
     for _ in range(steps):
@@ -58,7 +58,7 @@ test_digits, test_sorted = batch(2000)
 
 
 def accuracy(model: nn.Module) -> float:
-    """Share of digits in the right place."""
+    """Return the share of digits in the right position."""
     model.eval()
     with torch.no_grad():
         return (model(test_digits).argmax(2) == test_sorted).float().mean().item()
@@ -75,8 +75,8 @@ print(f"dense: {accuracy(dense):.1%}")
 # %% [markdown]
 # ## Prune
 #
-# By magnitude; `score="wanda"` and `score="sparsegpt"` look at inputs of calibration batches, too. Layers
-# of the encoder only: the embedding and the classifier are small and matter most.
+# Prune by magnitude; `score="wanda"` and `score="sparsegpt"` also use inputs of calibration batches. Only the
+# encoder layers are pruned, because the embedding and the classifier are small and most sensitive.
 
 # %%
 pruned = copy.deepcopy(dense)
@@ -95,7 +95,7 @@ print(f"fine-tuned: {accuracy(pruned):.1%}")
 # %% [markdown]
 # ## Pack
 #
-# Linear layers become layers that hold half of the weights and two bits of place each.
+# Linear layers become packed layers, which store half of the weights with two bits of position each.
 
 # %%
 packed = copy.deepcopy(pruned)

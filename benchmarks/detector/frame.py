@@ -44,7 +44,7 @@ from benchmarks.lib.scenes import (
 )
 from perception.budget import Level, thinned
 from perception.checkpoints.weights import load_weights
-from perception.comparison.measure import in_turn, reserved_bytes
+from perception.comparison.measure import reserved_bytes, time_interleaved
 from perception.comparison.sides import DENSE, SPARSE
 from perception.config import DetectorConfig
 from perception.model.network import Network
@@ -234,7 +234,7 @@ def _measured(
         replays = {side: graph.replay for side, graph in graphs.items()}
         # A library takes a hundred times as long.
         libraries = LIBRARIES.values()
-        for side, times in in_turn(replays, device, rounds=options.rounds, slow=libraries).items():
+        for side, times in time_interleaved(replays, device, rounds=options.rounds, slow=libraries).items():
             samples[side] += times
         counted = own if SPARSE in runners else runners.get(_HASHED)
         pillars.append(counted(clouds)[0].pillars if isinstance(counted, FrameRunner) else 0)

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _perceive(progress, run.perceive_days, options, sizes, drives)
         perceived = time.perf_counter()
         rows = [
-            study.studied(options.percepts, sizes, drive, each=options.questions)
+            study.run_study(options.percepts, sizes, drive, each=options.questions)
             for drive in progress.track(drives, description="remembering")
         ]
     values = result(

@@ -33,7 +33,7 @@ class Case:
     Attributes:
         name: of it.
         boxes: whose they are.
-        moments: of ``drive.labelled_seen``: the passes.
+        moments: of ``drive.labelled.scans``: the passes.
         sees: source of the boxes.
         group: of drives that are summed up.
     """
@@ -65,7 +65,7 @@ def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
                 boxes="our detector",
                 group="our detector",
                 moments=_seen().moments(frames),
-                sees=_seen().TrackedBoxes(_detected(detector)),
+                sees=_seen().TrackObserver(_detected(detector)),
             )
     scene = data / "nuscenes"
     if scene.is_dir() and not quick:
@@ -79,7 +79,7 @@ def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
                 boxes="CenterPoint",
                 group="CenterPoint",
                 moments=_seen().moments(frames),
-                sees=_seen().TrackedBoxes(_of_results(found, frames)),
+                sees=_seen().TrackObserver(_of_results(found, frames)),
             )
     tracking = data / "kitti_tracking"
     if tracking.is_dir():
@@ -90,7 +90,7 @@ def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
                 name=f"KITTI tracking {name}",
                 boxes="labels",
                 moments=_seen().moments(frames, back=False),
-                sees=_seen().TrackedBoxes(_labels),
+                sees=_seen().TrackObserver(_labels),
                 group="without poses",
             )
 
@@ -123,7 +123,7 @@ def _perfect(name: str, frames: Sequence[Frame], **how: Any) -> Case:
         boxes="labels",
         group="labels, beside" if how else "labels",
         moments=_seen().moments(frames, **how),
-        sees=_seen().TrackedBoxes(_labels),
+        sees=_seen().TrackObserver(_labels),
     )
 
 
@@ -152,4 +152,4 @@ def _of_results(path: Path, frames: Sequence[Any]) -> Callable[[Frame], Detectio
 
 def _seen() -> Any:
     """Return the demo's module of labelled observations."""
-    return drive_module("labelled_seen")
+    return drive_module("labelled.scans")

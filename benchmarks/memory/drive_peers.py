@@ -56,7 +56,7 @@ class Thing(NamedTuple):
 
 
 class Peer:
-    """A memory that holds things with places; see ``demos/drive/labelled_sides.py`` for what each call is."""
+    """A memory that holds things with places; see ``demos/drive/labelled/stores.py`` for what each call is."""
 
     def __init__(self) -> None:
         self.asked = self
@@ -270,5 +270,5 @@ def _where(label: str, place: Place) -> str:
 
 
 def _held(thing: Thing) -> Any:
-    made: Any = drive_module("labelled_sides").Held
+    made: Any = drive_module("labelled.stores").StoredObject
     return made(thing.key, thing.label, thing.place)

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--weights", default="pointpillars-kitti", help="of our detector")
     options = parse(parser, arguments)
     configure(torch.device("cpu"), 1)
-    studied: Callable[..., dict[str, Any]] = drive_module("labelled_study").studied
+    studied: Callable[..., dict[str, Any]] = drive_module("labelled.study").run_study
     others = peers()
     found = []
     with Progress(disable=options.json) as progress:

@@ -34,7 +34,7 @@ from perception.checkpoints.weights import load_weights
 from perception.data import open_data_set
 from perception.evaluate.retrieval import Retrieval, retrieval, size_distances, vector_distances
 from perception.train.identity import IdentityConfig, IdentityTrainer, vectors_of
-from perception.train.sights import Observer, Sights, View, drive_views
+from perception.train.observations import Observations, Observer, View, drive_views
 from perception.train.towns import town_views
 
 _WEIGHTS = "pointpillars-kitti"
@@ -116,8 +116,8 @@ def _drive(path: Path, seed: int) -> Iterable[View]:
 
 def _gathered(
     path: Path, observer: Observer, views: Callable[[], Iterable[View]]
-) -> tuple[Sights, NDArray[np.float32]]:
-    """Sights and the points in their boxes; from a file of an interrupted run where there is one."""
+) -> tuple[Observations, NDArray[np.float32]]:
+    """Observations and the points in their boxes; from a file of an interrupted run where there is one."""
     points_path = path.with_suffix(".points.npy")
     if not (path.is_file() and points_path.is_file()):
         sights, points = [], [np.zeros((0, 1 + _POINTS, 4), np.float32)]
@@ -125,9 +125,9 @@ def _gathered(
             found = observer.look(view)
             sights.append(found)
             points.extend(points_in(box, view.points)[None] for box in found.boxes)
-        Sights.joined(sights).save(path)
+        Observations.joined(sights).save(path)
         np.save(points_path, np.concatenate(points).astype(np.float16))
-    return Sights.load(path), np.load(points_path).astype(np.float32)
+    return Observations.load(path), np.load(points_path).astype(np.float32)
 
 
 def points_in(box: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -148,8 +148,8 @@ def points_in(box: NDArray[np.float32], points: NDArray[np.float32]) -> NDArray[
 
 def _judged(
     config: IdentityConfig,
-    learned: Sequence[tuple[Sights, NDArray[np.float32]]],
-    asked: Sequence[tuple[Sights, NDArray[np.float32]]],
+    learned: Sequence[tuple[Observations, NDArray[np.float32]]],
+    asked: Sequence[tuple[Observations, NDArray[np.float32]]],
 ) -> dict[str, Any]:
     """Both ways of making vectors, learned from one part and asked on another; and sizes alone."""
     sights, points = _joined(learned)
@@ -179,12 +179,16 @@ def _judged(
     }
 
 
-def _who(sights: Sights) -> tuple[Any, ...]:
+def _who(sights: Observations) -> tuple[Any, ...]:
     return sights.objects, sights.scenes, sights.times_s, sights.labels
 
 
-def _joined(parts: Sequence[tuple[Sights, NDArray[np.float32]]]) -> tuple[Sights, NDArray[np.float32]]:
-    return Sights.joined([sights for sights, _ in parts]), np.concatenate([points for _, points in parts])
+def _joined(
+    parts: Sequence[tuple[Observations, NDArray[np.float32]]],
+) -> tuple[Observations, NDArray[np.float32]]:
+    return Observations.joined([sights for sights, _ in parts]), np.concatenate(
+        [points for _, points in parts]
+    )
 
 
 def _row(found: Retrieval) -> dict[str, Any]:

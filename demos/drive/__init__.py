@@ -1,1 +1,3 @@
-"""Parts of the demo ``remember.py``: the town, the drive, what is kept of it, how that is judged."""
+"""Parts of the demos ``remember.py`` and ``month.py``: town, drive, memory, questions and their
+evaluation.
+"""

@@ -1,4 +1,4 @@
-"""Scans of a ROS 2 bag or an MCAP file with their poses, as frames of a drive."""
+"""Scans of a ROS 2 bag or an MCAP file with poses, as frames of a drive."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from perception.io.recordings.bags import Bag, open_bag
 
 
 class BagFrames:
-    """The scans of a recording for which a pose is known; read anew by every iteration.
+    """The scans of a recording that have a pose; every iteration reads them anew.
 
     Args:
         path: of the recording.
         topic: of point clouds; by default the only one.
         pose_topic: of odometry, poses or transforms; by default the only one.
-        poses_file: poses in a file instead, by the number of the scan, see :mod:`memory.exchange.poses`.
+        poses_file: file with poses by scan number instead, see :mod:`memory.exchange.poses`.
 
     Attributes:
-        skipped: scans without a pose, once they have been iterated over.
+        skipped: number of scans without a pose, known after an iteration.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class BagFrames:
             self._count = len(BagScans(bag, topic))
 
     def __len__(self) -> int:
-        """Scans of the topic, with or without pose."""
+        """Return the number of scans, with or without pose."""
         return self._count
 
     def __iter__(self) -> Iterator[Frame]:
-        """Frames in the order of the recording.
+        """Yield frames in recording order.
 
         Raises:
-            DataError: a scan cannot be read, or no scan has a pose; the message names the recording.
+            DataError: a scan is unreadable, or no scan has a pose.
         """
         first_day: int | None = None
         self.skipped = 0
@@ -66,8 +66,8 @@ class BagFrames:
                 yield Frame(name, time_ns // DAY_NS - first_day, time_ns, scan, pose)
         if self.skipped and first_day is None:
             raise DataError(
-                f"{self.path}: none of {self.skipped} scans has a pose within a second of it; are the clocks"
-                " of sensor and poses the same?"
+                f"{self.path}: none of {self.skipped} scans has a pose within a second. Check that sensor"
+                " and poses use the same clock"
             )
 
     def _posed(self, bag: Bag) -> Iterator:
@@ -80,7 +80,7 @@ class BagFrames:
                 yield scan.number, scan.cloud, np.asarray(pose.map_from_lidar)
                 continue
             if poses is None:
-                # Through a handle of its own: this one is in the middle of the scans.
+                # Use a second handle, because this one is iterating over the scans.
                 with open_bag(self.path) as other:
                     poses = BagPoses(other, self._pose_topic, sensor=scan.frame_id)
             yield scan.number, scan.cloud, poses.at(scan.cloud.timestamp_ns or 0)

@@ -1,4 +1,4 @@
-"""Scans with poses, one after the other: of the simulated drive, or from files."""
+"""Frames of a drive: scans with poses, from the simulator or from files."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from perception.simulate import Scanner, SensorModel
 
 SECOND_NS, HOUR_NS, DAY_NS = 10**9, 3600 * 10**9, 24 * 3600 * 10**9
 START_NS = round(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) * SECOND_NS
-#: When loops begin, and how fast they are driven; what is farther than this is not remembered.
+#: Start hours of the loops, driving speed, and greatest distance of remembered objects.
 LOOP_HOURS, SPEED_M_S, RANGE_M = (9, 13, 17, 20), 5.0, 35.0
-#: As wide as the camera's view that the detector was trained with.
+#: Half the field of view, equal to the camera view of the detector's training data.
 FIELD_DEG = 50.0
-#: Standard deviations of the poses that the robot takes for its own.
+#: Standard deviations of the robot's localization.
 LOCATED_M, LOCATED_RAD = 0.05, math.radians(0.2)
-#: An object counts as visible from so many points on.
+#: Least points of a visible object.
 LEAST_POINTS = 15
 
 
 class Place(NamedTuple):
-    """Where an object is.
+    """Position of an object.
 
     Attributes:
         key: number of the object.
@@ -56,7 +56,7 @@ class Frame:
         map_from_lidar: (4, 4) float64.
         visible: true objects in view and range with enough points; empty for real scans.
         present: true objects of the whole town at this moment; empty for real scans.
-        standing: the robot stands still.
+        standing: True if the robot stands still.
     """
 
     name: str
@@ -71,13 +71,13 @@ class Frame:
 
 @dataclass(frozen=True)
 class DriveConfig:
-    """How the town is driven through.
+    """Settings of a drive.
 
     Attributes:
-        days: how many.
-        loops: a day, at most four.
-        step_m: between scans.
-        stop_scans: at the long stop of each day, a second apart.
+        days: number of days.
+        loops: loops per day, at most four.
+        step_m: distance between scans.
+        stop_scans: scans at the long stop of each day, a second apart.
         seed: of noise and walkers.
     """
 
@@ -88,17 +88,17 @@ class DriveConfig:
     seed: int
 
     def frames(self, town: Town) -> int:
-        """How many scans the drive has."""
+        """Return the number of scans of the drive."""
         return self.days * (self.loops * len(town.route(self.step_m)) + self.stop_scans)
 
 
-def simulated(town: Town, config: DriveConfig, days: Sequence[int] | None = None) -> Iterator[Frame]:
-    """Drive through the town: every loop of every day, with a stop in the first loop of a day.
+def simulated_frames(town: Town, config: DriveConfig, days: Sequence[int] | None = None) -> Iterator[Frame]:
+    """Yield the frames of every loop of every day, with a stop in the first loop of a day.
 
     Args:
         town: with as many days.
-        config: how it is driven through.
-        days: only these; each is the same whatever other days are driven.
+        config: of the drive.
+        days: only these; each day is independent of the others.
     """
     sensor = SensorModel.preset("64", azimuth_deg=(-FIELD_DEG, FIELD_DEG))
     for day in range(config.days) if days is None else days:
@@ -126,7 +126,7 @@ def simulated(town: Town, config: DriveConfig, days: Sequence[int] | None = None
                     time_s=time_s,
                 )
                 present = positions(scene, time_s)
-                # Positions in the map are those of the boxes' centres, which are the objects' own.
+                # Map positions are box centres, which are the objects' origins.
                 away = np.hypot(scan.boxes.boxes[:, 0], scan.boxes.boxes[:, 1])
                 rows = np.flatnonzero((scan.point_counts >= LEAST_POINTS) & (away <= RANGE_M))
                 yield Frame(
@@ -142,7 +142,7 @@ def simulated(town: Town, config: DriveConfig, days: Sequence[int] | None = None
 
 
 def _located(pose: NDArray[np.float64], noise: np.random.Generator) -> NDArray[np.float64]:
-    """A pose as the robot's localisation gives it: not quite where it is."""
+    """Return a pose with localization noise."""
     turn = float(noise.normal(0.0, LOCATED_RAD))
     error = np.eye(4)
     error[:2, :2] = [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]
@@ -150,16 +150,16 @@ def _located(pose: NDArray[np.float64], noise: np.random.Generator) -> NDArray[n
     return pose @ error
 
 
-def recorded(folder: Path, poses_file: Path, *, rate_hz: float = 10.0) -> Iterator[Frame]:
-    """Scans of a folder with their poses.
+def recorded_frames(folder: Path, poses_file: Path, *, rate_hz: float = 10.0) -> Iterator[Frame]:
+    """Yield the scans of a folder with their poses.
 
     Args:
-        folder: of ``.bin``, ``.npy``, ``.pcd`` or ``.ply`` files, in the order of their names.
+        folder: of ``.bin``, ``.npy``, ``.pcd`` or ``.ply`` files, in name order.
         poses_file: see :mod:`memory.exchange.poses`.
-        rate_hz: scans a second where neither scan nor pose knows the time.
+        rate_hz: scan rate if neither scans nor poses have times.
 
     Raises:
-        DataError: a file cannot be read; names it.
+        DataError: a file is unreadable (named).
         ValueError: a scan has no pose.
     """
     poses = read_poses(poses_file)

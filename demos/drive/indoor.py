@@ -1,4 +1,4 @@
-"""An indoor RGB-D sequence: there is no car to detect, so it is places that are remembered."""
+"""Memory of an indoor RGB-D sequence, which has no detectable objects: places only."""
 
 from __future__ import annotations
 
@@ -12,44 +12,48 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.progress import track
 
-from drive.comparing import size_of
-from drive.picture import Drawn, draw
-from drive.remembering import Tally
+from drive.comparison import size_of
+from drive.report.picture import DriveSummary, draw_drive
+from drive.robot import Tally
 from memory import Memory, MemoryStore, Query
 from memory.encode import DepthEncoder, ImageEncoder, depth_points
 from memory.errors import DataError
 
 SECOND_NS = 10**9
 MAP, RATE_HZ = "indoor", 6.0
-#: Millimetres that mean that there was no reading.
+#: Depth values without a reading.
 _NO_READING = (0, 65535)
-#: A found view is of the same place up to this distance and turn.
+#: Greatest distance and rotation between views of the same place.
 SAME_M, SAME_DEG = 0.5, 30.0
 
 
 def remember_rgbd(
     folder: Path, store_folder: Path, picture: Path, *, show: bool
 ) -> tuple[dict[str, Any], Tally]:
-    """Remember what a sequence shows, and ask for views that were left out.
+    """Remember the views of a sequence, and search for views that were held out.
 
-    Every tenth frame is not remembered but asked for: by its depth image, by its colour image, and for
-    comparison by a guess. There is no ground truth but the poses.
+    Every tenth frame is a query instead of a memory: by its depth image, by its colour image, and for
+        comparison by a
+    random guess. The only ground truth is the poses.
 
     Args:
         folder: ``frame-*.depth.png``, ``.color.jpg`` and ``.pose.txt``, and ``camera-intrinsics.txt``.
-        store_folder: a new store.
-        picture: PNG that is written.
-        show: a progress bar.
+        store_folder: of a new store.
+        picture: PNG to write.
+        show: show a progress bar.
 
     Returns:
-        Figures, and what became of the observations.
+        Figures, and the tally of the observations.
 
     Raises:
-        DataError: the folder holds no such sequence.
+        DataError: the folder contains no such sequence.
     """
     names = sorted(path.name.removesuffix(".depth.png") for path in folder.glob("*.depth.png"))
     if not names or not (folder / "camera-intrinsics.txt").is_file():
-        raise DataError(f"{folder}: expected *.depth.png, *.color.jpg, *.pose.txt and camera-intrinsics.txt")
+        raise DataError(
+            f"{folder}: not an RGB-D sequence; expected *.depth.png, *.color.jpg, *.pose.txt and"
+            " camera-intrinsics.txt"
+        )
     intrinsics = np.loadtxt(folder / "camera-intrinsics.txt")
     depth_encoder, image_encoder = DepthEncoder(), _image_encoder()
     tally, asked, path, points = Tally(), [], [], 0
@@ -98,13 +102,13 @@ def remember_rgbd(
         }  # fmt: skip
         title = f"{tally.offered} views, {len(store)} kept as places"
         kept = [hit.memory for hit in views]
-        report["picture"] = str(draw(picture, Drawn(title, path, tally.timeline, kept)))
+        report["picture"] = str(draw_drive(picture, DriveSummary(title, path, tally.timeline, kept)))
     report["bytes"] = size_of(store_folder)
     return report, tally
 
 
 def read_depth(path: Path) -> NDArray[np.float64]:
-    """(H, W) metres; 0 where there is no reading."""
+    """Read a depth image as (H, W) metres; 0 without a reading."""
     with Image.open(path) as file:
         millimetres = np.asarray(file, np.float64)
     return np.where(np.isin(millimetres, _NO_READING), 0.0, millimetres / 1e3)
@@ -117,7 +121,7 @@ def _view(
     vector: NDArray[np.float32],
     vectors: dict[str, NDArray[np.float32]],
 ) -> Memory:
-    """A view as a place; the poses of the sequence have y down, as a camera has."""
+    """Return a view as a place; poses of the sequence have y down, like a camera."""
     forward = pose[:3, 2]
     return Memory(
         time_ns=round(number / RATE_HZ * SECOND_NS),
@@ -139,7 +143,7 @@ def _same(one: Memory, other: Memory) -> bool:
 
 
 def _found_again(store: MemoryStore, asked: list[Memory], encoder: str) -> float:
-    """Share of the views whose most similar memory is of the same place."""
+    """Return the share of the views whose most similar memory shows the same place."""
     right = 0
     for memory in asked:
         vector = memory.embedding if encoder == "default" else memory.embeddings[encoder]
@@ -149,7 +153,7 @@ def _found_again(store: MemoryStore, asked: list[Memory], encoder: str) -> float
 
 
 def _image_encoder() -> ImageEncoder | None:
-    """The encoder of colours, where its weights are installed."""
+    """Return the colour image encoder, or None if its weights are not installed."""
     try:
         return ImageEncoder()
     except ImportError:

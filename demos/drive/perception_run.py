@@ -1,4 +1,4 @@
-"""Perceiving a long drive once, day by day, on several processes; what is there already is left alone."""
+"""Perception of a long drive, day by day in several processes; finished days are skipped."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import torch
 
 import memory.encode.scene
 import perception.simulate
-from drive.frames import DriveConfig, Frame, simulated
-from drive.perceiving import DETECTOR, Percept, Senses, remembered
+from drive.frames import DriveConfig, Frame, simulated_frames
 from drive.percepts import perceive, read_percepts, write_percepts
+from drive.senses import DETECTOR, Percept, Senses, rememberable
 from drive.town import Town, TownConfig
 from perception.checkpoints.weights import resolve_weights
 
-#: Changed when frames or percepts of the same settings become others.
+#: Increment when the same settings give other frames or percepts.
 VERSION = 1
 
 
 def setting_of(town: TownConfig, drive: DriveConfig, range_m: float | None = None) -> str:
-    """A name for what percepts depend on: settings, the simulator's sources, the weights of both networks."""
+    """Return a name for all inputs of percepts: settings, simulator sources, and weights of both networks."""
     digest = hashlib.sha256()
-    said = {"version": VERSION, "town": asdict(town), "drive": asdict(replace(drive, seed=0))}
+    inputs = {"version": VERSION, "town": asdict(town), "drive": asdict(replace(drive, seed=0))}
     if range_m is not None:
-        said["range_m"] = range_m
-    digest.update(json.dumps(said, sort_keys=True).encode())
+        inputs["range_m"] = range_m
+    digest.update(json.dumps(inputs, sort_keys=True).encode())
     sources = sorted(Path(perception.simulate.__file__).parent.rglob("*.py"))
     for path in [*sources, resolve_weights(DETECTOR), memory.encode.scene.WEIGHTS]:
         digest.update(path.read_bytes())
@@ -40,7 +40,7 @@ def setting_of(town: TownConfig, drive: DriveConfig, range_m: float | None = Non
 def file_of(
     folder: Path, town: TownConfig, drive: DriveConfig, day: int, range_m: float | None = None
 ) -> Path:
-    """Where the percepts of a day are kept."""
+    """Return the file with the percepts of a day."""
     return folder / setting_of(town, drive, range_m) / f"seed{drive.seed}-day{day}.jsonl.gz"
 
 
@@ -52,17 +52,17 @@ def perceive_days(
     processes: int,
     range_m: float | None = None,
 ) -> Iterator[tuple[int, int]]:
-    """Perceive every day of several drives that is not in the folder yet.
+    """Perceive every missing day of several drives.
 
     Args:
         folder: for the percepts.
-        town: its sizes; each drive has its own town by its seed.
+        town: settings; each drive has its own town by seed.
         drives: by seed.
-        processes: that work at the same time, each on one thread.
-        range_m: keep detections that are remembered within this range only; None: all that there are.
+        processes: number of worker processes, each with one thread.
+        range_m: store only detections to remember within this range; None: all detections.
 
     Yields:
-        Days that are there, and of how many, whenever one is done.
+        Number of finished days and of all days, after each day.
     """
     wanted = [(town, drive, day, range_m) for drive in drives for day in range(drive.days)]
     missing = [job for job in wanted if not file_of(folder, *job).exists()]
@@ -79,10 +79,10 @@ def perceive_days(
             yield done, len(wanted)
 
 
-def recalled(
+def read_drive(
     folder: Path, town: TownConfig, drive: DriveConfig, range_m: float | None = None
 ) -> Iterator[tuple[Frame, Percept]]:
-    """A drive with what was made of it, from the folder."""
+    """Yield the frames of a drive with their percepts, from the folder."""
     for day in range(drive.days):
         yield from read_percepts(file_of(folder, town, drive, day, range_m))
 
@@ -91,7 +91,7 @@ def _perceive_day(
     folder: Path, town: TownConfig, drive: DriveConfig, day: int, range_m: float | None
 ) -> None:
     torch.set_num_threads(1)
-    frames = simulated(Town(town, drive.days, drive.seed), drive, [day])
+    frames = simulated_frames(Town(town, drive.days, drive.seed), drive, [day])
     perceived = perceive(frames, Senses())
     if range_m is not None:
         perceived = ((frame, _kept(percept, range_m)) for frame, percept in perceived)
@@ -99,4 +99,4 @@ def _perceive_day(
 
 
 def _kept(percept: Percept, range_m: float) -> Percept:
-    return percept._replace(detections=percept.detections[remembered(percept.detections, range_m)])
+    return percept._replace(detections=percept.detections[rememberable(percept.detections, range_m)])

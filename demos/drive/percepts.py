@@ -1,4 +1,4 @@
-"""Percepts in a file: what detector and encoder made of a drive, to be remembered as often as one likes."""
+"""Files of percepts: outputs of detector and encoder on a drive, for repeated use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from drive.frames import Frame, Place
-from drive.perceiving import Percept
+from drive.senses import Percept
 from perception import Detections, PointCloud
 from perception.vectors import packed, unpacked
 from sparse_core.common.files import replacing
@@ -20,11 +20,11 @@ _NO_CLOUD = PointCloud(np.zeros((0, 4), np.float32))
 
 
 def write_percepts(path: Path, perceived: Iterable[tuple[Frame, Percept]]) -> None:
-    """Write frames without their clouds, with what was made of them; the file is there once it is whole.
+    """Write frames without their clouds, with their percepts; the file appears once it is complete.
 
     Args:
         path: gzipped JSON lines.
-        perceived: of one day; the town at its end is that of the last frame.
+        perceived: of one day; the last frame defines the town at the end of the day.
     """
     with replacing(path) as partial, gzip.open(partial, "wt", encoding="utf-8", compresslevel=4) as file:
         last: Frame | None = None
@@ -36,7 +36,7 @@ def write_percepts(path: Path, perceived: Iterable[tuple[Frame, Percept]]) -> No
 
 
 def read_percepts(path: Path) -> Iterator[tuple[Frame, Percept]]:
-    """What :func:`write_percepts` wrote; ``present`` of every frame is that of the last."""
+    """Read a file of :func:`write_percepts`; ``present`` of every frame is that of the last."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         *rows, end = [json.loads(line) for line in file]
     present = {int(key): (label, np.array(at)) for key, (label, at) in end.items()}
@@ -65,7 +65,7 @@ def read_percepts(path: Path) -> Iterator[tuple[Frame, Percept]]:
 
 
 def perceive(frames: Iterable[Frame], senses: Callable[[Frame], Percept]) -> Iterator[tuple[Frame, Percept]]:
-    """Frames with their percepts."""
+    """Yield frames with their percepts."""
     for frame in frames:
         yield frame, senses(frame)
 

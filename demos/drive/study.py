@@ -1,4 +1,4 @@
-"""A long drive, remembered by three stores and judged: one seed of ``benchmarks/memory/drive.py``."""
+"""Evaluation of three stores on a long drive: one seed of ``benchmarks/memory/drive.py``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from drive.frames import DriveConfig, Frame
-from drive.perceiving import Percept
-from drive.perception_run import recalled
-from drive.touring import Remembered, remember
+from drive.perception_run import read_drive
+from drive.senses import Percept
+from drive.tour import DriveEvaluation, remember
 from drive.town import TownConfig
 
 
-class Recording:
-    """A drive that was perceived before: frames to iterate over, and the senses that go with them."""
+class RecordedDrive:
+    """A perceived drive: iterate for its frames; call with a frame for its percept."""
 
     def __init__(self, folder: Path, town: TownConfig, drive: DriveConfig) -> None:
-        self._rows = recalled(folder, town, drive)
+        self._rows = read_drive(folder, town, drive)
         self._percept: Percept | None = None
 
     def __iter__(self) -> Iterator[Frame]:
@@ -29,24 +29,24 @@ class Recording:
             yield frame
 
     def __call__(self, frame: Frame) -> Percept:
-        """The percept of the frame that was given last."""
+        """Return the percept of the last yielded frame."""
         if self._percept is None:
             raise ValueError(f"no frame before {frame.name} was read")
         return self._percept
 
 
-def studied(folder: Path, town: TownConfig, drive: DriveConfig, *, each: int) -> dict[str, Any]:
-    """Remember a perceived drive, and judge the three stores.
+def run_study(folder: Path, town: TownConfig, drive: DriveConfig, *, each: int) -> dict[str, Any]:
+    """Remember a perceived drive, and evaluate the three stores.
 
     Args:
         folder: of the percepts, see :mod:`drive.perception_run`.
         town, drive: of the drive.
-        each: most questions of a kind.
+        each: most questions per kind.
 
     Returns:
-        Plain numbers: what became of the observations, and of each store what it holds and how good it is.
+        Plain numbers about the observations and each store.
     """
-    recording = Recording(folder, town, drive)
+    recording = RecordedDrive(folder, town, drive)
     with tempfile.TemporaryDirectory() as scratch:
         done = remember(
             Path(scratch), recording, days=drive.days, each=each, seed=drive.seed, senses=recording
@@ -54,7 +54,7 @@ def studied(folder: Path, town: TownConfig, drive: DriveConfig, *, each: int) ->
     return {"seed": drive.seed, **_drive_figures(done), "stores": {r.name: _store(r) for r in done.results}}
 
 
-def _drive_figures(done: Remembered) -> dict[str, Any]:
+def _drive_figures(done: DriveEvaluation) -> dict[str, Any]:
     tally = done.robot.tally
     return {
         "scans": len(tally.timeline),
@@ -76,7 +76,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _store(result: Any) -> dict[str, Any]:
-    """Without the answers themselves, but for those that are wrong."""
+    """Return the figures of a store, with wrong answers only."""
     figures: dict[str, Any] = result.to_json()
     answers = figures["questions"].pop("answers")
     figures["questions"]["wrong"] = [

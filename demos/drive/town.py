@@ -1,4 +1,4 @@
-"""A small town over several days: a ring of streets, cars that stay, leave and move, people of the day."""
+"""A small town over several days: a ring of streets, cars that stay, leave and move, and people."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from perception.simulate.objects.people import sample_cyclist, sample_pedestrian
 from perception.simulate.objects.vehicles import sample_vehicle
 from perception.simulate.surface import Material
 
-#: Width of a parking bay with the gap to the next, and of the strip along the kerb, in metres.
+#: Length of a parking bay including the gap, and offset of parked cars from the kerb.
 BAY_M, STRIP_M = 6.5, 1.08
 LANES_M, HALF_WIDTH_M, SIDEWALK_M, TURN_M = 3.1, 5.5, 2.6, 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class TownConfig:
-    """What the town holds and how it changes.
+    """Content of the town and its daily changes.
 
     Attributes:
-        half_m: from the middle to the centre lines of the streets, along x and y.
-        filled: chance that a bay is taken on the first day.
+        half_m: distance from the centre to the street centre lines, along x and y.
+        filled: chance that a bay is occupied on the first day.
         leaves, moves: chance that a parked car is gone, or in another bay, the next day.
-        arrives: chance that a free bay is taken by a new car the next day.
-        standing, walking: people who stand somewhere all day, and who walk during one loop.
-        once: cyclists that stand at a kerb on one day only: on the second, the fifth and so on.
+        arrives: chance that a new car takes a free bay the next day.
+        standing: people who stand somewhere all day.
+        walking: people who walk during one loop.
+        once: cyclists at a kerb on every third day only, from the second day on.
     """
 
     half_m: tuple[float, float] = (45.0, 30.0)
@@ -46,11 +47,11 @@ class TownConfig:
 
 
 class Town:
-    """Streets and scenery that stay, and what stands in them on each day.
+    """Permanent streets and scenery, and the objects of each day.
 
     Args:
         config: sizes and chances.
-        days: how many are prepared.
+        days: number of prepared days.
         seed: the same seed gives the same town and days.
     """
 
@@ -70,7 +71,7 @@ class Town:
         self._standing = [self._people(day, people) for day in range(days)]
 
     def scene(self, day: int, walkers_seed: int) -> Scene:
-        """The town on a day, with people who walk; another seed, other walkers."""
+        """Return the town on a day; the seed determines the walkers."""
         rng = np.random.default_rng([walkers_seed, 22])
         first = 1_000_000 + 1_000 * walkers_seed
         walkers = tuple(
@@ -88,12 +89,12 @@ class Town:
         return Scene(self.ground, self._static, self._ground_triangles, objects, start)
 
     def route(self, step_m: float, *, start: float = 0.0, aside_m: float = 0.0) -> list[Spot]:
-        """One loop in the right-hand lane, counter-clockwise.
+        """Return one loop in the right-hand lane, counter-clockwise.
 
         Args:
-            step_m: between places.
-            start: of the first place, as a share of a step.
-            aside_m: how much farther out than the middle of the lane.
+            step_m: between positions.
+            start: of the first position, as a share of a step.
+            aside_m: offset outwards from the centre of the lane.
         """
         a, b = (half + LANES_M / 2 for half in self.config.half_m)
         quarter = np.linspace(0.0, np.pi / 2, 24)
@@ -137,7 +138,7 @@ class Town:
         return merge_meshes([ground, *scenery]), len(ground)
 
     def _bays(self) -> Iterator[Spot]:
-        """Parking bays along the ring, on both sides of its streets."""
+        """Yield parking bays along the ring, on both sides of its streets."""
         for street in self.streets:
             across = self.config.half_m[0 if street.axis == "u" else 1]
             room = across - HALF_WIDTH_M - 8.0
@@ -164,7 +165,7 @@ class Town:
         return Spot(place.u + float(away[0]), place.v + float(away[1]), place.heading_rad + turn)
 
     def _parked(self, days: int, rng: np.random.Generator) -> Iterator[list[SceneObject]]:
-        """The cars of each day."""
+        """Yield the cars of each day."""
         config = self.config
         taken = {bay: self._car(bay, rng) for bay in range(len(self.bays)) if rng.random() < config.filled}
         yield list(taken.values())
@@ -187,7 +188,7 @@ class Town:
             yield list(taken.values())
 
     def _people(self, day: int, rng: np.random.Generator) -> list[SceneObject]:
-        """Who stands somewhere all day; cyclists only on some days."""
+        """Return the people who stand somewhere all day; cyclists only on some days."""
         people = [
             SceneObject(
                 self._number(), "Pedestrian", sample_pedestrian(rng, walking=False), self._pavement(rng)
@@ -203,17 +204,17 @@ class Town:
         return people
 
     def _pavement(self, rng: np.random.Generator, *, along: bool = False) -> Spot:
-        """Somewhere on the pavements of the ring, heading along the street or anywhere."""
+        """Return a random spot on the pavements of the ring, heading along the street or anywhere."""
         street = self.streets[int(rng.integers(len(self.streets)))]
         room = self.config.half_m[0 if street.axis == "u" else 1] - HALF_WIDTH_M - 3.0
-        # Near the kerb: houses, fences and hedges begin behind the pavement.
+        # Stay near the kerb, because houses, fences and hedges begin behind the pavement.
         lateral = float(rng.choice([-1.0, 1.0])) * (HALF_WIDTH_M + float(rng.uniform(0.5, 1.2)))
         heading = float(rng.choice([0.0, np.pi])) if along else float(rng.uniform(-np.pi, np.pi))
         return street.spot(float(rng.uniform(-room, room)), lateral, heading)
 
 
 def positions(scene: Scene, time_s: float) -> dict[int, tuple[str, NDArray[np.float64]]]:
-    """Label and (2,) centre of every object of a scene at a time, by its number; metres in the map."""
+    """Return label and (2,) centre of every object of a scene at a time, by number; metres in the map."""
     return {
         item.track_id: (item.label, item.world_from_object(scene.ground, time_s)[:2, 3])
         for item in scene.objects

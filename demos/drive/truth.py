@@ -1,4 +1,4 @@
-"""What was there, by the simulator, and how what is remembered compares with it."""
+"""The simulator's truth, and its agreement with remembered objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from drive.frames import Frame, Place
 from memory import Memory
 
-#: A remembered thing is right when one of its label is this near; positions are compared up to the second.
+#: Greatest distance of a right claim, and of claims whose position error is measured.
 RIGHT_M, COMPARED_M = 1.0, 2.0
 
 
@@ -20,7 +20,7 @@ class Sight(NamedTuple):
     """An object in view.
 
     Attributes:
-        time_ns, day: when.
+        time_ns, day: time of the observation.
         label: class name.
         position: (2,) metres in the map.
     """
@@ -36,7 +36,7 @@ class Truth:
     """Everything that was in view, and the town at the end of each day.
 
     Attributes:
-        sights: by number of the object, in the order of time.
+        sights: observations by object number, in time order.
         days: label and position of each object at the end of each day.
     """
 
@@ -44,7 +44,7 @@ class Truth:
     days: dict[int, dict[int, tuple[str, NDArray[np.float64]]]] = field(default_factory=dict)
 
     def add(self, frame: Frame) -> None:
-        """Take a scan into account."""
+        """Add the objects of a scan."""
         for seen in frame.visible:
             sight = Sight(frame.time_ns, frame.day, seen.label, seen.position)
             self.sights.setdefault(seen.key, []).append(sight)
@@ -52,11 +52,13 @@ class Truth:
 
     @property
     def last_day(self) -> int:
-        """From 0."""
+        """Number of the last day, from 0."""
         return max(self.days)
 
     def there(self, day: int | None = None, labels: Sequence[str] | None = None) -> list[Place]:
-        """What stood where at the end of a day, the last by default, of what was in view until then."""
+        """Return objects and positions at the end of a day (by default the last), if they were in view until
+        then.
+        """
         day = self.last_day if day is None else day
         return [
             Place(key, label, position)
@@ -65,7 +67,7 @@ class Truth:
         ]
 
     def seen_at(self, label: str, position: ArrayLike, within_m: float = 1.2) -> list[Sight]:
-        """All sights of things with a label at a place, in the order of time."""
+        """Return all observations of a label at a place, in time order."""
         at = np.asarray(position)
         found = [
             sight
@@ -78,17 +80,17 @@ class Truth:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How what is claimed to be there agrees with what is.
+    """Agreement of claimed objects with the truth.
 
     Attributes:
-        claimed: things that the store says are there.
-        there: objects that are there and were in view at some time.
-        found: pairs of the two, each once, of one label and near each other.
-        recall: share of what is there that is found.
-        precision: share of the claims that are found: two claims of one object are one too many.
-        near_truth: share of the claims that have an object of their label near them, however many claim it.
-        error_median_m, error_95_m: from every claim to the nearest object of its label, of those with one
-            within two metres; ``None`` where there is none.
+        claimed: objects that the store claims to be present.
+        there: present objects that were in view at some time.
+        found: one-to-one pairs of the two, of one label and close together.
+        recall: share of the present objects that are paired.
+        precision: share of the claims that are paired; a second claim of an object is wrong.
+        near_truth: share of the claims close to any object of their label.
+        error_median_m, error_95_m: distances from claims to the nearest object of their label, within two
+            metres; None without such claims.
     """
 
     claimed: int
@@ -101,17 +103,12 @@ class Agreement:
     error_95_m: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """Return plain numbers."""
         return asdict(self)
 
 
 def agreement(claims: Sequence[Memory], places: Sequence[Place]) -> Agreement:
-    """Compare remembered things with true ones.
-
-    Args:
-        claims: memories of things that are said to be there.
-        places: what is there.
-    """
+    """Compare memories of present objects with the true ones."""
     distance = _distances(claims, places)
     nearest = distance.min(axis=1) if places else np.zeros(0)
     errors = nearest[nearest <= COMPARED_M]
@@ -130,7 +127,7 @@ def agreement(claims: Sequence[Memory], places: Sequence[Place]) -> Agreement:
 
 
 def pairs(distance: NDArray[np.float64], within_m: float) -> list[tuple[int, int]]:
-    """Rows and columns that belong together, the closest first, each once."""
+    """Return rows and columns of one-to-one pairs within a distance, closest first."""
     found: list[tuple[int, int]] = []
     rows: set[int] = set()
     columns: set[int] = set()
@@ -144,12 +141,12 @@ def pairs(distance: NDArray[np.float64], within_m: float) -> list[tuple[int, int
 
 
 def same_places(memories: Sequence[Memory], places: Sequence[Place], within_m: float = 1.5) -> bool:
-    """Whether there is exactly one memory of each place, and no other."""
+    """True if there is exactly one memory of each place, and no other."""
     return len(memories) == len(places) == len(pairs(_distances(memories, places), within_m))
 
 
 def _distances(memories: Sequence[Memory], places: Sequence[Place]) -> NDArray[np.float64]:
-    """(memories, places) metres in the plane; infinite where labels differ."""
+    """Return (memories, places) distances in the plane, metres; infinite between different labels."""
     found = np.full((len(memories), len(places)), np.inf)
     for row, memory in enumerate(memories):
         for column, place in enumerate(places):

@@ -1,4 +1,4 @@
-// What moves the view: the table of the frame, controls, the timeline, mouse, touch and keys.
+// Controls of the view: the table of the frame, the timeline, mouse, touch and keys.
 
 // ---------------------------------------------------------------- tables and controls
 
@@ -140,7 +140,7 @@ byId("farther").addEventListener("click", () => zoom(1.25));
 
 const last = page.frames.length - 1;
 const PLAY = "M4 2l10 6-10 6z", PAUSE = "M3 2h4v12H3zM9 2h4v12H9z";
-const AT_MOST_S = 2, UNTIMED_S = 0.1; // between frames; of frames without times
+const AT_MOST_S = 2, UNTIMED_S = 0.1; // longest pause between frames; pause between frames without times
 
 const betweenS = page.frames.map(({ time }, index) => {
   const before = index ? page.frames[index - 1].time : null;
@@ -164,14 +164,14 @@ function showFrame(number) {
   refresh();
 }
 
-function drawCounts() { // how many boxes each frame has, as bars behind the slider
+function drawCounts() { // the number of boxes of each frame, as bars behind the slider
   const counts = page.frames.map((one) => one.detections.filter((box) => box.score >= state.score).length);
   const most = Math.max(1, ...counts);
   byId("counts").setAttribute("viewBox", `0 0 ${last + 1} ${most}`);
   byId("counts").firstElementChild.setAttribute("d", counts.map((count, index) => `M${index} ${most}v${-count}h1v${count}z`).join(""));
 }
 
-let playing = null, timer = 0; // when the shown frame was due, while it plays
+let playing = null, timer = 0; // playing: due time of the shown frame
 const waitMs = (number) => (betweenS[number] * 1000) / Number(byId("speed").value);
 function play(wanted) {
   if (wanted && state.frame === last) showFrame(0);
@@ -185,7 +185,7 @@ function play(wanted) {
 function tick() {
   const now = performance.now();
   let next = state.frame;
-  // A machine too slow for the pace skips frames and keeps the time.
+  // A slow machine skips frames to stay in time.
   while (next < last && now - playing >= waitMs(next + 1)) playing += waitMs(++next);
   if (next !== state.frame) showFrame(next);
   if (next === last) play(false);

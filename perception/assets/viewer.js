@@ -1,6 +1,6 @@
 "use strict";
 // View of one frame at a time: decodes the points, draws them and the boxes with WebGL, and labels them.
-// Axes are the LiDAR frame's: x forward, y left, z up. Positions on the GPU count from one origin for all frames.
+// Axes are the LiDAR frame's: x forward, y left, z up. Positions on the GPU are relative to one origin of all frames.
 
 addEventListener("error", (event) => { document.documentElement.dataset.error = event.message; });
 
@@ -55,10 +55,10 @@ const hueOf = (box) => (state.byTrack && box.track !== undefined ? `--track-${bo
 
 // ---------------------------------------------------------------- trails
 
-const TRAIL = 30; // frames that they go back
+const TRAIL = 30; // length in frames
 const STILL = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0];
 
-function placesOf(number) { // of tracks in the map, on the ground
+function placesOf(number) { // positions of tracks in the map, on the ground
   const one = page.frames[number], m = one.pose || STILL;
   one.places = one.places || new Map(one.detections.filter((box) => box.track !== undefined).map(({ box, track }) => {
     const place = [box[0], box[1], box[2] - box[5] / 2];
@@ -67,7 +67,7 @@ function placesOf(number) { // of tracks in the map, on the ground
   return one.places;
 }
 
-function trailOf(track) { // as the sensor sees it now, counted from the origin
+function trailOf(track) { // in the current LiDAR frame, relative to the origin
   const m = page.frames[state.frame].pose || STILL, trail = [];
   for (let number = Math.max(0, state.frame - TRAIL); number <= state.frame; number++) {
     const place = placesOf(number).get(track);
@@ -180,7 +180,7 @@ function turn(right, down) {
   redraw();
 }
 
-function move(right, down) { // in heights of the canvas
+function move(right, down) { // unit: height of the canvas
   cancelAnimationFrame(flight);
   const { right: r, up: u } = basis(camera);
   const scale = 2 * FIELD * camera.distance;

@@ -1,4 +1,6 @@
-"""The sparse detector against its dense twin on the machine at hand; ``perceive bench`` prints it."""
+"""Timing of the sparse detector against its dense baseline on this machine, as printed by ``perceive
+bench``.
+"""
 
 from perception.comparison.measure import Comparison, SideTimes, compare
 from perception.comparison.sides import Side, sides_for

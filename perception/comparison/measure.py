@@ -1,4 +1,4 @@
-"""Times of several sides on the same scans, in turn."""
+"""Interleaved timing of several detectors on the same scans."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from perception.comparison.sides import SPARSE, Side
 
-#: A slow side takes part in every so many rounds.
+#: A slow side takes part in every n-th round.
 _SLOW_EVERY = 10
-#: Cycles that a GPU is kept busy meanwhile.
+#: Cycles that keep the GPU busy while a call is queued.
 _HEAD_START_CYCLES = 100_000
 
 
@@ -26,9 +26,9 @@ class SideTimes:
     Attributes:
         name: of the side.
         frame_ms: of every measured frame.
-        batch_ms: of every measured call of several frames.
-        batch_size: frames of such a call; 0: none was measured.
-        memory_mb: device memory that it holds; None on a CPU.
+        batch_ms: of every measured batch.
+        batch_size: frames per batch; 0 if no batch was measured.
+        memory_mb: device memory in use; None on a CPU.
     """
 
     name: str
@@ -49,7 +49,7 @@ class SideTimes:
 
     @property
     def batch_frames_per_s(self) -> float | None:
-        """Frames a second where several make a call."""
+        """Frames per second in batches."""
         return 1e3 * self.batch_size / float(np.median(self.batch_ms)) if self.batch_ms else None
 
 
@@ -58,22 +58,24 @@ class Comparison:
     """Result of :func:`compare`.
 
     Attributes:
-        sides: that ran, in their order.
-        left_out: why each of the others could not.
+        sides: sides that ran, in order.
+        left_out: name of each side that could not run to the reason.
     """
 
     sides: list[SideTimes] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
 
     def times_sparse(self, side: SideTimes) -> float:
-        """How many times as long as the sparse detector a side takes: median over frames taken in turn."""
+        """Return how many times slower a side is than the sparse detector: median ratio over interleaved
+        frames.
+        """
         sparse = next(entry for entry in self.sides if entry.name == SPARSE)
         if len(side.frame_ms) != len(sparse.frame_ms):
             return side.p50_ms / sparse.p50_ms
         return float(np.median(np.array(side.frame_ms) / np.array(sparse.frame_ms)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "sides": [
                 {
@@ -101,15 +103,15 @@ def compare(
     batch_size: int,
     on_step: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Time all sides on all clouds, in turn, so that a busy machine slows all of them.
+    """Time all sides on all clouds, interleaved, so that a busy machine slows all of them equally.
 
     Args:
         sides: the first must be the sparse one.
         clouds: (N_i, 4) float32 each, at least one.
         device: where the sides run.
         rounds: measured calls of each side on each cloud.
-        batch_size: frames of the calls for throughput; none with fewer clouds.
-        on_step: called after each side is made, each cloud and each batch: ``len(sides) + len(clouds) +
+        batch_size: frames per batch for throughput; with fewer clouds no batch is measured.
+        on_step: called after each side is built, each cloud and each batch: ``len(sides) + len(clouds) +
             len(clouds) // batch_size`` times.
 
     Raises:
@@ -124,7 +126,7 @@ def compare(
         try:
             ready = side.make()
             ready([max(placed, key=len)])()
-        except Exception as error:  # a side that cannot run here is a line of the report
+        except Exception as error:  # the report lists sides that cannot run here
             if side.name == SPARSE:
                 raise
             result.left_out[side.name] = f"{type(error).__name__}: {_first_line(error)}"
@@ -138,7 +140,7 @@ def compare(
     batch_ms: dict[str, list[float]] = {name: [] for name in made}
     for inputs, times in [([cloud], frame_ms) for cloud in placed] + [(batch, batch_ms) for batch in batches]:
         calls = {name: ready(inputs) for name, ready in made.items()}
-        for name, taken in in_turn(calls, device, rounds=rounds, slow=slow).items():
+        for name, taken in time_interleaved(calls, device, rounds=rounds, slow=slow).items():
             times[name] += taken
         on_step()
     size = batch_size if batches else 0
@@ -149,20 +151,20 @@ def compare(
     return result
 
 
-def in_turn(
+def time_interleaved(
     calls: Mapping[str, Callable[[], object]],
     device: torch.device,
     *,
     rounds: int,
     slow: Collection[str] = (),
 ) -> dict[str, list[float]]:
-    """Milliseconds of single calls, by name: on a GPU by events, on a CPU by the wall clock.
+    """Return milliseconds of single calls, by name: measured by events on a GPU, by the wall clock on a CPU.
 
     Args:
-        calls: what to call, once a round each after one call that is not measured.
+        calls: functions to call once per round, after one unmeasured call each.
         device: where they run.
-        rounds: measured ones.
-        slow: names that take part in few rounds.
+        rounds: number of measured rounds.
+        slow: names that take part in every tenth round only.
     """
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -178,7 +180,7 @@ def in_turn(
                 samples[name].append((time.perf_counter() - start) * 1e3)
                 continue
             pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-            # Both events and the launch are queued before the first is reached.
+            # The GPU sleeps until both events and the launch are queued.
             torch.cuda._sleep(_HEAD_START_CYCLES)
             pair[0].record()
             call()
@@ -192,7 +194,7 @@ def in_turn(
 
 
 def reserved_bytes(device: torch.device) -> int:
-    """Device memory that tensors and graphs hold; 0 on a CPU."""
+    """Return the device memory held by tensors and graphs; 0 on a CPU."""
     if device.type == "cpu":
         return 0
     torch.cuda.synchronize(device)

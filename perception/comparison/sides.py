@@ -1,4 +1,4 @@
-"""What is compared: the sparse detector, its dense twin, and the same network on spconv."""
+"""Compared detectors: the sparse detector, its dense baseline, and the same network on spconv."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sparse_core.errors import ImplementationError
 
 SPARSE, DENSE, SPCONV = "sparse", "dense twin", "sparse on spconv"
 
-#: Given clouds, what computes their boxes once, again and again.
-Ready = Callable[[Sequence[Tensor]], Callable[[], object]]
+#: Maps clouds to a repeatable function that computes their boxes.
+Preparation = Callable[[Sequence[Tensor]], Callable[[], object]]
 
 
 class Side(NamedTuple):
@@ -26,24 +26,24 @@ class Side(NamedTuple):
 
     Attributes:
         name: of the row.
-        make: loads it; raises what keeps it from running here.
-        slow: so slow that it takes part in few rounds.
+        make: loads the detector; raises if it cannot run here.
+        slow: True if it takes part in few rounds only.
     """
 
     name: str
-    make: Callable[[], Ready]
+    make: Callable[[], Preparation]
     slow: bool = False
 
 
 def sides_for(weights: str, dense_weights: str, device: torch.device) -> list[Side]:
-    """The sides of a comparison.
+    """Return the sides of a comparison.
 
-    On CUDA float16 graphs from points on the device to boxes on the device, on a CPU detectors in float32;
-    spconv's layers run one by one.
+    On CUDA, sides are float16 graphs with points and boxes on the device; on a CPU, detectors in float32.
+    spconv runs layer by layer.
 
     Args:
         weights: of the sparse network, shipped name or file.
-        dense_weights: of its dense twin.
+        dense_weights: of its dense baseline.
         device: where to run.
     """
     if device.type == "cuda":
@@ -59,7 +59,7 @@ def sides_for(weights: str, dense_weights: str, device: torch.device) -> list[Si
     ]
 
 
-def _of_detector(detector: Detector) -> Ready:
+def _of_detector(detector: Detector) -> Preparation:
     def ready(clouds: Sequence[Tensor]) -> Callable[[], object]:
         given = list(clouds)
         return lambda: detector.detect_batch(given)
@@ -67,14 +67,14 @@ def _of_detector(detector: Detector) -> Ready:
     return ready
 
 
-def _of_graphs(weights: str, device: torch.device) -> Ready:
+def _of_graphs(weights: str, device: torch.device) -> Preparation:
     from perception.run.graph import FrameRunner
 
     network = load_weights(weights).to(device).eval().fold()
     runner = FrameRunner(network, graph_steps(network.config), dtype=torch.float16)
 
     def ready(clouds: Sequence[Tensor]) -> Callable[[], object]:
-        # The room grows until the clouds fit.
+        # The capacity grows until the clouds fit.
         runner(clouds)
         graph = runner.graph_for(clouds)
         graph.load(clouds)
@@ -85,7 +85,7 @@ def _of_graphs(weights: str, device: torch.device) -> Ready:
 
 def _on_spconv(weights: str, device: torch.device) -> Detector:
     if not module_available("spconv"):
-        raise ImplementationError("spconv is not installed")
+        raise ImplementationError("spconv is not installed; run pip install 'sparsight[spconv]'")
     config = load_weights(weights).config
     vendor = replace(config, backbone=replace(config.backbone, impl="vendor"))
     return Detector(load_weights(weights, config=vendor), device=device, fast=False)

@@ -1,4 +1,4 @@
-"""Evaluation of detections: the KITTI protocol, its tables and its figures."""
+"""Evaluation of detections: protocols, tables and figures."""
 
 from __future__ import annotations
 

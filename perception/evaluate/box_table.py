@@ -1,7 +1,8 @@
-"""Boxes of many frames as one table of arrays: what the protocols without a camera judge."""
+"""Boxes of many frames as one table of arrays: the input of the protocols without a camera."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,31 +14,30 @@ Float64Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Largest magnitude of a number; beyond it products of sizes leave float64.
+#: Largest valid magnitude; products of larger sizes overflow float64.
 _LARGEST = 1e100
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BoxTable:
-    """Labels or detections of all frames, in the order of frames.
+    """Labels or detections of all frames, sorted by frame.
 
-    Boxes of a frame share axes with z up: those of the LiDAR, or of the world. What is not known may be left
-    out.
+    Boxes of a frame share axes with z up, those of the LiDAR or of the world. Columns with a default are
+    optional.
 
     Attributes:
-        frame: (M,) int64 index of the frame, not decreasing.
+        frame: (M,) int64 frame index, not decreasing.
         label: (M,) class names.
         boxes: (M, 7) float64 ``x, y, z, length, width, height, yaw``, metres and radians, z at the centre.
         score: (M,) float64; NaN for labels.
-        velocity: (M, 2) float64, metres a second along x and y; NaN where unknown.
-        attribute: (M,) names of what the object does; empty where unknown.
-        points: (M,) int64 LiDAR and radar points inside; -1 where nobody counted.
-        distance_m: (M,) float64 from the sensor along the ground; by default that of the box's centre from
-            the origin.
-        track_id: (M,) int64, the same for a thing in all frames of a scene; -1 where unknown.
+        velocity: (M, 2) float64, m/s along x and y; NaN if unknown.
+        attribute: (M,) nuScenes attribute names; empty if unknown.
+        points: (M,) int64 LiDAR and radar points inside; -1 if not counted.
+        distance_m: (M,) float64 ground distance from the sensor; by default from the origin to the centre.
+        track_id: (M,) int64, constant for an object within a scene; -1 if unknown.
 
     Raises:
-        ValueError: columns of other shapes, frames that fall, numbers that are not finite.
+        ValueError: column lengths differ, frames are not sorted, or a number is not finite.
     """
 
     frame: Rows
@@ -75,23 +75,25 @@ class BoxTable:
             made = made.reshape(-1, {"boxes": 7, "velocity": 2}[column.name]) if made.ndim == 2 else made
             object.__setattr__(self, column.name, boxes if column.name == "boxes" else made)
             if len(getattr(self, column.name)) != count:
-                raise ValueError(f"{column.name} has {len(made)} rows, and frame {count}")
+                raise ValueError(
+                    f"{column.name} has {len(made)} rows, but frame has {count}; pass equal lengths"
+                )
         if (np.diff(self.frame) < 0).any():
-            raise ValueError("frames must not fall: sort the boxes by frame")
+            raise ValueError("boxes are not sorted by frame; sort them")
         if not (np.abs(self.boxes) <= _LARGEST).all():
             row = int((~(np.abs(self.boxes) <= _LARGEST)).any(axis=1).argmax())
-            raise ValueError(f"box {row} of frame {self.frame[row]} has a number that is not finite")
+            raise ValueError(f"box {row}, frame {self.frame[row]}: a value is not finite; remove the box")
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def rows(self, which: Mask | Rows) -> BoxTable:
-        """Some of the boxes: a (M,) mask, or rising row numbers."""
+        """Return the rows of an (M,) mask, or of increasing row numbers."""
         return BoxTable(**{name: column[which] for name, column in vars(self).items()})
 
     @classmethod
     def joined(cls, frames: Iterable[BoxTable]) -> BoxTable:
-        """One table of several, whose frames are numbered in their order (each table is one frame)."""
+        """Join tables of one frame each; frames are numbered in their order."""
         tables = list(frames)
         columns = {
             column.name: np.concatenate([getattr(table, column.name) for table in tables])
@@ -103,7 +105,7 @@ class BoxTable:
 
     @classmethod
     def of_frame(cls, boxes: npt.ArrayLike, labels: Sequence[str], **columns: npt.ArrayLike) -> BoxTable:
-        """The boxes (M, 7) of one frame, with any further columns."""
+        """Return the (M, 7) boxes of one frame as a table, with optional further columns."""
         made = {name: np.asarray(value) for name, value in columns.items()}
         table = np.asarray(boxes, np.float64).reshape(-1, 7)
         names = np.array(list(labels), np.str_)
@@ -111,12 +113,17 @@ class BoxTable:
 
     @classmethod
     def empty(cls) -> BoxTable:
-        """No box."""
+        """Return a table without boxes."""
         return cls.of_frame(np.zeros((0, 7)), [])
 
 
+def finite_or_none(value: float) -> float | None:
+    """Return the value for JSON; None if it is NaN or infinite."""
+    return value if math.isfinite(value) else None
+
+
 def aligned_iou(first: Float64Array, second: Float64Array) -> Float64Array:
-    """Intersection over union of boxes of these sizes (P, 3) that lie in the same place: (P,)."""
+    """Return (P,) IoU of boxes with these (P, 3) sizes at the same centre and heading."""
     shared = np.minimum(first, second).prod(axis=1)
     union = first.prod(axis=1) + second.prod(axis=1) - shared
     return np.asarray(shared / union, np.float64)

@@ -1,7 +1,7 @@
-"""Whether a score is the share of boxes that are right, and a map of scores that makes it so.
+"""Calibration of scores: measured reliability, and a fitted map from scores to probabilities.
 
-The map of a class is Platt's: ``sigmoid(scale * logit(score) + bias)`` (Platt, "Probabilistic Outputs for
-Support Vector Machines", 1999). It rises, so the order of a class's boxes, and its AP, stay.
+The map of a class is Platt's, ``sigmoid(scale * logit(score) + bias)`` (Platt, "Probabilistic Outputs for
+Support Vector Machines", 1999). It is increasing, so the order of boxes and the AP do not change.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perception.evaluate.box_table import Float64Array, Mask, Rows
+from perception.evaluate.box_table import Float64Array, Mask, Rows, finite_or_none
 from perception.evaluate.ranking import Ranking
 
 BINS = 10
-#: False boxes from this score on are counted.
+#: Least score of a counted false positive.
 FALSE_FROM = 0.3
-#: Right and wrong boxes that a fit needs at least.
+#: Least number of right and of wrong boxes for a fit.
 _LEAST = 10
 _FOLDS, _STEPS, _CLIP = 5, 50, 1e-6
 
 
 class ScoreMap(NamedTuple):
-    """``sigmoid(scale * logit(score) + bias)``."""
+    """Platt map ``sigmoid(scale * logit(score) + bias)``."""
 
     scale: float
     bias: float
 
     def __call__(self, scores: Float64Array) -> Float64Array:
-        """Calibrated scores in [0, 1]."""
+        """Return calibrated scores in [0, 1]."""
         return _sigmoid(self.scale * _logit(scores) + self.bias)
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Scores of a class.
+    """Reliability of the scores of a class.
 
     Attributes:
-        boxes: that were judged.
-        right: of these.
-        error: expected calibration error: mean over boxes of how far the mean score of their bin is from the
-            share of right ones there (Guo et al., ICML 2017); NaN without boxes.
-        false_per_frame: wrong boxes from a score of 0.3 on.
-        bins: (10, 3) float64: boxes, mean score and share of right ones of scores 0-0.1, ..., 0.9-1.
-        fitted: the map; None where there are fewer than 10 right or 10 wrong boxes.
-        error_fitted, false_fitted: the same of calibrated scores, each frame by a map of the others (five
-            folds); NaN without a fit.
+        boxes: evaluated boxes.
+        right: matching boxes.
+        error: expected calibration error, the mean gap per bin between score and share of right boxes,
+            weighted by boxes (Guo et al., ICML 2017); NaN without boxes.
+        false_per_frame: false positives with a score of at least 0.3.
+        bins: (10, 3) float64: boxes, mean score and share of right boxes for scores 0-0.1, ..., 0.9-1.
+        fitted: the map; None with fewer than 10 right or 10 wrong boxes.
+        error_fitted, false_fitted: the same for calibrated scores, five-fold cross-validated over frames; NaN
+            without a map.
     """
 
     boxes: int
@@ -61,28 +61,24 @@ class Reliability:
     false_fitted: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "boxes": self.boxes,
             "right": self.right,
-            "ECE": _plain(self.error),
-            "false_per_frame": _plain(self.false_per_frame),
-            "bins": [[_plain(value) for value in row] for row in self.bins.tolist()],
+            "ECE": finite_or_none(self.error),
+            "false_per_frame": finite_or_none(self.false_per_frame),
+            "bins": [[finite_or_none(value) for value in row] for row in self.bins.tolist()],
             "scale_bias": None if self.fitted is None else list(self.fitted),
-            "ECE_fitted": _plain(self.error_fitted),
-            "false_per_frame_fitted": _plain(self.false_fitted),
+            "ECE_fitted": finite_or_none(self.error_fitted),
+            "false_per_frame_fitted": finite_or_none(self.false_fitted),
         }
 
 
 def measure_reliability(rankings: Mapping[str, Ranking], frames: int) -> dict[str, Reliability]:
-    """Reliability by class.
-
-    Args:
-        rankings: of the classes, scores in [0, 1].
-        frames: number of frames.
+    """Measure the reliability of each class, for scores in [0, 1].
 
     Raises:
-        ValueError: a score beyond [0, 1].
+        ValueError: a score is outside [0, 1].
     """
     return {name: _of_class(ranking, frames) for name, ranking in rankings.items()}
 
@@ -90,7 +86,7 @@ def measure_reliability(rankings: Mapping[str, Ranking], frames: int) -> dict[st
 def _of_class(ranking: Ranking, frames: int) -> Reliability:
     score, right = ranking.score, ranking.right
     if len(score) and not (score.min() >= 0 and score.max() <= 1):
-        raise ValueError(f"scores must be in [0, 1] to be calibrated, got {score.min()} to {score.max()}")
+        raise ValueError(f"calibration needs scores in [0, 1], got {score.min()} to {score.max()}")
     fitted = fit_map(score, right)
     crossed = _crossed(ranking) if fitted is not None else None
     return Reliability(
@@ -106,7 +102,7 @@ def _of_class(ranking: Ranking, frames: int) -> Reliability:
 
 
 def fit_map(score: Float64Array, right: Mask) -> ScoreMap | None:
-    """The map of the greatest likelihood with a weak prior of no change; None of too few boxes.
+    """Fit the map by maximum likelihood with a weak prior of no change; None with too few boxes.
 
     Args:
         score: (M,) float64 in [0, 1].
@@ -123,7 +119,7 @@ def fit_map(score: Float64Array, right: Mask) -> ScoreMap | None:
         gradient = columns.T @ (chance - right) + (found - start)
         weight = np.maximum(chance * (1 - chance), 1e-9)
         step = np.linalg.solve((columns * weight[:, None]).T @ columns + np.eye(2), gradient)
-        # Newton's steps of a convex loss, kept short enough not to leap over its valley.
+        # Newton steps on a convex loss, bounded so that they do not overshoot.
         found = found - step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < 1e-10:
             break
@@ -132,7 +128,7 @@ def fit_map(score: Float64Array, right: Mask) -> ScoreMap | None:
 
 
 def _crossed(ranking: Ranking) -> Float64Array:
-    """Scores calibrated by the other frames."""
+    """Return scores calibrated by a map of the other folds."""
     made: Float64Array = ranking.score.copy()
     fold: Rows = ranking.frame % _FOLDS
     for number in range(_FOLDS):
@@ -144,7 +140,7 @@ def _crossed(ranking: Ranking) -> Float64Array:
 
 
 def reliability_bins(score: Float64Array, right: Mask) -> Float64Array:
-    """(10, 3) float64: boxes, mean score, share of right ones by score; NaN in bins without boxes."""
+    """Return (10, 3) float64: boxes, mean score and share of right boxes per bin; NaN in empty bins."""
     place = np.minimum((score * BINS).astype(np.int64), BINS - 1)
     count = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
@@ -154,7 +150,7 @@ def reliability_bins(score: Float64Array, right: Mask) -> Float64Array:
 
 
 def calibration_error(score: Float64Array, right: Mask) -> float:
-    """Expected calibration error, in [0, 1]; NaN without boxes."""
+    """Return the expected calibration error in [0, 1]; NaN without boxes."""
     bins = reliability_bins(score, right)
     filled = bins[bins[:, 0] > 0]
     if len(filled) == 0:
@@ -163,7 +159,7 @@ def calibration_error(score: Float64Array, right: Mask) -> float:
 
 
 def score_maps(reliability: Mapping[str, Reliability]) -> dict[str, ScoreMap]:
-    """The maps of the classes that have one."""
+    """Return the maps of the classes that have one."""
     return {name: found.fitted for name, found in reliability.items() if found.fitted is not None}
 
 
@@ -178,7 +174,3 @@ def _logit(score: Float64Array) -> Float64Array:
 
 def _sigmoid(value: Float64Array) -> Float64Array:
     return np.asarray(1 / (1 + np.exp(-value)), np.float64)
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -1,8 +1,8 @@
-"""Confidence intervals of a run, and of the difference of two, by the bootstrap over frames.
+"""Confidence intervals of one run, and of the difference of two runs, by the bootstrap over frames.
 
-Frames are drawn with replacement, the same ones for both runs (paired; Efron and Tibshirani, "An
-Introduction to the Bootstrap", 1993, chapters 13 and 16), and every measure is computed on each sample.
-Frames of one drive are alike, so intervals are rather too narrow where a data set is of few drives.
+Frames are drawn with replacement, the same ones for both runs (paired; Efron and Tibshirani, "An Introduction
+to the Bootstrap", 1993, chapters 13 and 16). Frames of one drive are similar, so intervals are too narrow for
+data sets with few drives.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ SAMPLES, LEVEL = 1000, 0.95
 
 
 class Interval(NamedTuple):
-    """A value with its confidence interval; NaN where there is nothing to measure."""
+    """A value with its confidence interval; NaN if undefined."""
 
     value: float
     low: float
     high: float
 
     def to_list(self) -> list[float | None]:
-        """Value, low and high for JSON."""
+        """Return value, low and high for JSON."""
         return [number if math.isfinite(number) else None for number in self]
 
 
-class Compared(NamedTuple):
-    """One measure.
+class MeasureComparison(NamedTuple):
+    """One measure of a run, or of two.
 
     Attributes:
-        measure: what it is of.
+        measure: what was measured.
         value: of the run.
-        other: of the run that it is compared with; None without.
-        difference: the run less the other; None without.
+        other: of the other run; None without one.
+        difference: run minus other; None without one.
     """
 
     measure: Measure
@@ -49,7 +49,7 @@ class Compared(NamedTuple):
 
     @property
     def may_be_chance(self) -> bool | None:
-        """Whether the interval of the difference holds zero; None where nothing was compared."""
+        """True if the interval of the difference contains zero; None without a difference."""
         if self.difference is None or math.isnan(self.difference.low):
             return None
         return self.difference.low <= 0 <= self.difference.high
@@ -62,19 +62,19 @@ class RunComparison:
     Attributes:
         rows: the measures.
         frames: number of frames.
-        samples: how many samples were drawn.
+        samples: number of bootstrap samples.
         seed: of the draws.
         names: of the run and the other one.
     """
 
-    rows: tuple[Compared, ...]
+    rows: tuple[MeasureComparison, ...]
     frames: int
     samples: int
     seed: int
     names: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "runs": list(self.names),
             "frames": self.frames,
@@ -107,17 +107,17 @@ def bootstrap(
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> RunComparison:
-    """Draw frames again and again and measure.
+    """Measure a run, and optionally its difference to another, on bootstrap samples of the frames.
 
     Args:
-        run: what is measured.
+        run: the run to measure.
         against: another run on the same frames.
-        names: of both, for people.
-        samples: how many to draw.
+        names: display names of both.
+        samples: number of samples.
         seed: of the draws.
 
     Raises:
-        DataError: the runs are of different frames.
+        DataError: the runs have different frames.
         ValueError: fewer than 2 samples.
     """
     if samples < 2:
@@ -125,8 +125,8 @@ def bootstrap(
     if against is not None and against.frame_ids != run.frame_ids:
         odd = sorted(set(run.frame_ids) ^ set(against.frame_ids))
         raise DataError(
-            f"the runs are of different frames ({', '.join(odd[:3]) or 'another order'}, ...): compare"
-            " results of the same ones, or say --missing empty"
+            f"the two runs have different frames ({', '.join(odd[:3]) or 'in another order'}, ...). Compare"
+            " results of the same frames, or add --missing empty"
         )
     count = len(run.frame_ids)
     copies = draws(count, samples, seed)
@@ -134,7 +134,7 @@ def bootstrap(
     value, drawn = run.values(whole)[0], run.values(copies)
     if against is None:
         rows = [
-            Compared(measure, _interval(value[column], drawn[:, column]))
+            MeasureComparison(measure, _interval(value[column], drawn[:, column]))
             for column, measure in enumerate(run.measures)
         ]
         return RunComparison(tuple(rows), count, samples, seed, names[:1])
@@ -144,11 +144,11 @@ def bootstrap(
     for column, measure in enumerate(run.measures):
         place = places.get(measure)
         if place is None:
-            rows.append(Compared(measure, _interval(value[column], drawn[:, column])))
+            rows.append(MeasureComparison(measure, _interval(value[column], drawn[:, column])))
             continue
         difference = _interval(value[column] - other_value[place], drawn[:, column] - other_drawn[:, place])
         rows.append(
-            Compared(
+            MeasureComparison(
                 measure,
                 _interval(value[column], drawn[:, column]),
                 _interval(other_value[place], other_drawn[:, place]),
@@ -159,7 +159,7 @@ def bootstrap(
 
 
 def draws(frames: int, samples: int, seed: int) -> Rows:
-    """(samples, frames) int64: how often each frame is in each sample of as many frames as there are."""
+    """Return (samples, frames) int64: how often each sample contains each frame."""
     random = np.random.default_rng(seed)
     drawn = random.integers(0, max(frames, 1), (samples, frames)) + frames * np.arange(samples)[:, None]
     counts: Rows = np.bincount(drawn.ravel(), minlength=samples * frames).reshape(samples, frames)
@@ -167,7 +167,7 @@ def draws(frames: int, samples: int, seed: int) -> Rows:
 
 
 def _interval(value: float, drawn: Float64Array) -> Interval:
-    """Percentiles of the samples in which the measure is defined."""
+    """Return the percentiles of the samples in which the measure is defined."""
     known = drawn[np.isfinite(drawn)]
     if math.isnan(value) or len(known) == 0:
         return Interval(float(value), math.nan, math.nan)

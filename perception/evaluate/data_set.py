@@ -1,4 +1,4 @@
-"""Run a detector over a data set and judge what it finds, by the protocol of the data."""
+"""Evaluation of a detector on a data set, by the protocol of the data."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ JUDGES: dict[ProtocolName, type[Judge]] = {
     judge.protocol: judge for judge in (KittiJudge, NuScenesJudge, BoxesJudge)
 }
 _NEEDS = {
-    "kitti": "it counts by a camera's picture: heights in pixels, occlusion, truncation",
-    "nuscenes": "it needs nuScenes' tables: samples, poses, velocities, attributes",
+    "kitti": "camera images for heights in pixels, occlusion and truncation",
+    "nuscenes": "nuScenes tables for samples, poses, velocities and attributes",
 }
 
 
 def judge_of(
     data_set: DataSet, protocol: ProtocolName | None = None, options: JudgeOptions | None = None
 ) -> Judge:
-    """The protocol of a data set, or another one.
+    """Return the judge of a data set's own protocol, or of another one.
 
     Args:
         data_set: frames with labels.
-        protocol: None: the data set's own. ``"boxes"`` judges any labelled data.
+        protocol: None: the data set's own. ``"boxes"`` evaluates any labelled data.
         options: of the judge.
 
     Raises:
-        DataError: the data has no labels, or cannot be judged so.
+        DataError: the data has no labels, or does not fit the protocol.
     """
     if data_set.evaluation is None or not any(frame.labelled for frame in data_set):
-        raise DataError(f"{data_set.folder}: no labels to evaluate with; name a data set that has labels")
+        raise DataError(f"{data_set.folder}: no labels; pass a data set with labels")
     name = protocol or data_set.evaluation
     if name not in ("boxes", data_set.evaluation):
         raise DataError(
-            f"{data_set.folder}: a {data_set.kind} cannot be judged by the protocol {name}: {_NEEDS[name]};"
-            f" say --protocol {data_set.evaluation}, or boxes"
+            f"{data_set.folder}: the protocol {name} needs {_NEEDS[name]}, which a {data_set.kind} data set"
+            f" does not have. Use --protocol {data_set.evaluation} or boxes"
         )
     return JUDGES[name](data_set, options or JudgeOptions())
 
@@ -58,19 +58,19 @@ def detect_all(
     names: Mapping[str, str] | None = None,
     on_frame: Callable[[Frame, Detections], None] | None = None,
 ) -> Path:
-    """Detect in every frame of a judge's data set and write results that it judges.
+    """Detect objects in every frame of a judge's data set and write results for the judge.
 
     Args:
-        detector: what finds the objects; what it reports by class (``nms.report_thresholds``) is not looked
-            at: all scores from ``nms.score_threshold`` on count.
+        detector: the detector. All scores from ``nms.score_threshold`` on count; ``nms.report_thresholds`` is
+            ignored.
         judge: of the frames.
-        directory: results are written here, and left.
-        names: what the data set calls a class of the detector; of others the names stay.
+        directory: output folder for results.
+        names: detector class to data set class; other classes keep their names.
         on_frame: called after each frame.
 
     Raises:
-        DataError: a frame cannot be read, or the data set has another name for a class of the detector.
-        ValueError: ``names`` names a class that the detector does not know.
+        DataError: a frame is unreadable, or the data set uses another name for a class of the detector.
+        ValueError: ``names`` contains a class that the detector does not have.
     """
     check_known(names or (), detector.config.head.classes)
     _check_names(detector.config.head.classes, names or {}, judge.data_set)
@@ -94,20 +94,16 @@ def detect_all(
 
 
 def _check_names(classes: Sequence[str], names: Mapping[str, str], data_set: DataSet) -> None:
-    """Refuse classes that the labels have under another name: nothing found would count.
-
-    Raises:
-        DataError: the message names both.
-    """
+    """Refuse classes that the labels have under another name, because no detection would count."""
     written = {name: names.get(name, name) for name in classes}
     others = [name for name in data_set.classes if name not in written.values()]
     for name, wanted in written.items():
         same = None if wanted in data_set.classes else same_class(wanted, others)
         if same is not None:
-            fix = f"say --rename {name}={same}, or map {same} to {name} under classes in dataset.yaml"
+            fix = f"Add --rename {name}={same}, or map {same} to {name} under classes in dataset.yaml"
             raise DataError(
-                f"{data_set.folder}: the labels call the class {wanted!r} {same!r};"
-                f" {fix if same != name else f'leave out --rename {name}={wanted}'}"
+                f"{data_set.folder}: the labels name the class {wanted!r} {same!r}."
+                f" {fix if same != name else f'Remove --rename {name}={wanted}'}"
             )
 
 
@@ -118,17 +114,17 @@ def evaluate_detector(
     *,
     on_frame: Callable[[Frame, Detections], None] | None = None,
 ) -> EvaluationResult:
-    """Detect in every frame, write results, and judge these by the protocol of the data set.
+    """Detect objects in every frame, write results, and evaluate them by the data set's protocol.
 
     Args:
-        detector, directory, on_frame: as of :func:`detect_all`.
+        detector, directory, on_frame: as in :func:`detect_all`.
         data_set: frames with labels.
 
     Returns:
         ``KittiResult``, ``NuScenesResult`` or ``BoxesResult``.
 
     Raises:
-        DataError: the data set has no labels, or a frame cannot be read.
+        DataError: the data set has no labels, or a frame is unreadable.
     """
     judge = judge_of(data_set, options=JudgeOptions(classes=detector.config.head.classes))
     return judge.evaluate(detect_all(detector, judge, directory, on_frame=on_frame))

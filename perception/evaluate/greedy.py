@@ -1,8 +1,7 @@
-"""Detections take labels, best score first: every frame, class and limit at once.
+"""Greedy matching of detections to labels by score, for all frames, classes and limits at once.
 
-Within a frame and class each detection, in the order of scores, takes the best label that is still free,
-or none. Frames and classes do not touch each other, so the k-th detections of all of them are looked at
-together.
+Within a frame and class, each detection in score order takes the best free label, or none. Frames and classes
+are independent, so the k-th detections of all of them are processed together.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _PAIRS_PER_CHUNK = 1 << 18
 
 
 class MatchCandidates(NamedTuple):
-    """Pairs of a label and a detection that might match.
+    """Pairs of a label and a detection that may match.
 
     Attributes:
-        label: (P,) int64 rows of the table of labels.
-        detection: (P,) int64 rows of the table of detections.
-        order: (P,) float64, less is better.
-        allowed: (T, P) bool: whether the pair may match at each of T limits.
+        label: (P,) int64 rows of the label table.
+        detection: (P,) int64 rows of the detection table.
+        order: (P,) float64, smaller is better.
+        allowed: (T, P) bool, True if the pair may match at each of T limits.
     """
 
     label: Rows
@@ -35,7 +34,7 @@ class MatchCandidates(NamedTuple):
 
 
 def frame_pairs(label_frame: Rows, detection_frame: Rows) -> Iterator[tuple[Rows, Rows]]:
-    """Rows of labels and detections of the same frame, in chunks of bounded size; at least one chunk.
+    """Yield rows of labels and detections of the same frame, in chunks of bounded size; at least one chunk.
 
     Args:
         label_frame, detection_frame: (N,) and (M,) int64, not decreasing.
@@ -54,7 +53,7 @@ def frame_pairs(label_frame: Rows, detection_frame: Rows) -> Iterator[tuple[Rows
 
 
 def ranked(score: npt.NDArray[np.float64], *, later_first: bool = False) -> Rows:
-    """(M,) row numbers by falling score; among equals the first row comes first, or the last."""
+    """Return (M,) row numbers by decreasing score; ties in row order, or reversed."""
     if later_first:
         return np.argsort(score, kind="stable")[::-1]
     return np.argsort(-score, kind="stable")
@@ -67,17 +66,17 @@ def take_labels(
     label_count: int,
     free: Mask | None = None,
 ) -> Rows:
-    """The label of each detection.
+    """Assign labels to detections.
 
     Args:
-        candidates: pairs; a label has candidates of one group only.
-        detection_group: (M,) int64, the frame and class that each detection is of.
-        order: (M,) detections in the order in which they take.
+        candidates: pairs; a label has candidates in one group only.
+        detection_group: (M,) int64, frame and class of each detection.
+        order: (M,) detections in the order of assignment.
         label_count: N.
-        free: (T, N) bool, labels that can be taken; None: all.
+        free: (T, N) bool, available labels; None: all.
 
     Returns:
-        (T, M) int64 rows of labels, -1 where there is none.
+        (T, M) int64 label rows, or -1.
     """
     limits, count = len(candidates.allowed), len(detection_group)
     taken = np.full((limits, count), -1)
@@ -104,7 +103,7 @@ def take_labels(
 
 
 def _turns(group: Rows) -> Iterator[Rows]:
-    """The first row of each group, then the second ones, and so on."""
+    """Yield the first row of each group, then the second rows, and so on."""
     order = np.argsort(group, kind="stable")
     same = group[order]
     turn = np.arange(len(group)) - np.searchsorted(same, same, side="left")

@@ -1,4 +1,4 @@
-"""One face for all protocols: what writes results of a data set, judges and samples them."""
+"""Common interface of all protocols: write, evaluate and resample results of a data set."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from perception.types import Boxes3D, Detections
 
 
 class EvaluationResult(Protocol):
-    """What an evaluation gives back."""
+    """The result of an evaluation."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
 
 
 class Judge(ABC):
-    """A protocol on a data set.
+    """A protocol applied to a data set.
 
     Attributes:
         protocol: its name.
-        results: what its results are, in words.
+        results: description of its result files.
     """
 
     protocol: ClassVar[ProtocolName]
@@ -40,19 +40,19 @@ class Judge(ABC):
 
     @abstractmethod
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
-        """Write what was detected into a folder that is there, and return what :meth:`evaluate` takes."""
+        """Write detections to an existing folder; return the path that :meth:`evaluate` takes."""
 
     @abstractmethod
     def evaluate(self, results: Path) -> EvaluationResult:
-        """Judge results."""
+        """Evaluate results."""
 
     @abstractmethod
     def sampler(self, results: Path) -> Sampler:
-        """Measure results on samples of the frames."""
+        """Return a sampler that measures results on samples of the frames."""
 
 
 def points_in_labels(frame: Frame, truth: Boxes3D) -> Rows:
-    """(M,) int64 points of the scan in each label of a frame; -1 where there is no scan."""
+    """Return (M,) int64 scan points in each label of a frame; -1 without a scan."""
     if frame.source is None or not frame.source.exists():
         return np.full(len(truth), -1)
     if len(truth) == 0:

@@ -1,4 +1,4 @@
-"""What the protocols can be told: classes, frames without results, and when a box matches."""
+"""Options of the protocols: classes, frames without results, and match rules."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 from perception.evaluate.box_table import Float64Array
 
 ProtocolName = Literal["kitti", "nuscenes", "boxes"]
-#: What to do with frames that have labels but no results.
+#: Treatment of frames that have labels but no results.
 MissingResults = Literal["error", "empty", "skip"]
 
-#: Least overlap of large and of small classes.
+#: Least overlap of large and small classes.
 _LARGE_IOU, _SMALL_IOU = 0.5, 0.3
 
 
 @dataclass(frozen=True)
 class MatchRule:
-    """When a detection matches a label.
+    """Condition of a match between a detection and a label.
 
     Attributes:
-        by: ``"overlap"``: intersection over union above the limit; ``"distance"``: centres nearer than it.
+        by: ``"overlap"``: IoU above the limit; ``"distance"``: centre distance below it.
         limit: IoU in [0, 1), or metres.
 
     Raises:
-        ValueError: a limit out of range.
+        ValueError: the limit is out of range.
     """
 
     by: Literal["overlap", "distance"]
@@ -40,10 +40,10 @@ class MatchRule:
 
     @classmethod
     def parse(cls, text: str) -> MatchRule:
-        """``"0.5"`` is an overlap, ``"2m"`` a distance.
+        """Parse an overlap such as ``"0.5"`` or a distance such as ``"2m"``.
 
         Raises:
-            ValueError: neither.
+            ValueError: the text is neither.
         """
         try:
             if text.endswith("m"):
@@ -56,7 +56,7 @@ class MatchRule:
 
     @classmethod
     def of_size(cls, footprints_m: Float64Array, *, large_m: float) -> MatchRule:
-        """By the median longer side of labels (N, 2): an IoU of 0.5 from ``large_m`` on, else 0.3."""
+        """Return IoU 0.5 if the median longer side of (N, 2) labels reaches ``large_m``, else 0.3."""
         longer = footprints_m.max(axis=1, initial=0.0)
         large = len(longer) == 0 or float(np.median(longer)) >= large_m
         return cls("overlap", _LARGE_IOU if large else _SMALL_IOU)
@@ -67,13 +67,13 @@ class MatchRule:
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """What the protocols can be told.
+    """Options of the protocols.
 
     Attributes:
-        classes: to judge; None: those of the protocol or of the data.
-        missing_results: what frames without results are.
-        rules: when a box of a class matches (boxes only).
-        min_points: labels of fewer points do not count (boxes only).
+        classes: classes to evaluate; None: those of the protocol or of the data.
+        missing_results: treatment of frames without results.
+        rules: match rules by class (boxes protocol only).
+        min_points: labels with fewer points do not count (boxes protocol only).
     """
 
     classes: Sequence[str] | None = None

@@ -1,4 +1,4 @@
-"""Detections of a class, best first, each right or wrong: what average precision and calibration are of."""
+"""Ranked detections of a class, each right or wrong: the input of average precision and calibration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from perception.evaluate.box_table import Float64Array, Mask, Rows
 
 
 class Part(NamedTuple):
-    """A slice of labels and detections by a number.
+    """A range of distances or point counts.
 
     Attributes:
         name: in tables.
-        low, high: from ``low`` on, below ``high``.
+        low, high: lower limit (inclusive) and upper limit (exclusive).
     """
 
     name: str
@@ -23,13 +23,13 @@ class Part(NamedTuple):
     high: float
 
     def holds(self, values: Float64Array | Rows) -> Mask:
-        """Which values lie in it."""
+        """Return a mask of the values inside."""
         return np.asarray((values >= self.low) & (values < self.high))
 
 
-#: By the distance of the centre from the sensor along the ground.
+#: Ground distance of the centre from the sensor.
 RANGES = (Part("0-20 m", 0, 20), Part("20-40 m", 20, 40), Part("40+ m", 40, math.inf))
-#: By the points inside the label.
+#: Points inside the label.
 POINT_COUNTS = (
     Part("0 points", 0, 1),
     Part("1-10 points", 1, 11),
@@ -40,17 +40,17 @@ POINT_COUNTS = (
 
 
 class Ranking(NamedTuple):
-    """Detections and labels of one class that count, over all frames.
+    """Counting detections and labels of one class, over all frames.
 
     Attributes:
         score: (M,) float64, not increasing.
         frame: (M,) int64.
-        right: (M,) bool: it found a label.
-        label: (M,) int64, the row below of that label, or -1.
-        distance_m: (M,) float64 of that label, or of the detection.
+        right: (M,) bool, True if the detection found a label.
+        label: (M,) int64 row of that label in the columns below, or -1.
+        distance_m: (M,) float64 of that label, or else of the detection.
         label_frame: (N,) int64.
         label_distance_m: (N,) float64.
-        label_points: (N,) int64; -1 where nobody counted.
+        label_points: (N,) int64; -1 if not counted.
     """
 
     score: Float64Array
@@ -64,13 +64,13 @@ class Ranking(NamedTuple):
 
     @property
     def found(self) -> Mask:
-        """(N,) bool: labels that a detection found."""
+        """(N,) bool, labels that a detection found."""
         found = np.zeros(len(self.label_frame), np.bool_)
         found[self.label[self.right]] = True
         return found
 
     def within(self, part: Part) -> Ranking:
-        """Labels at these distances; detections that found one of them, or that are wrong and lie there."""
+        """Return labels at these distances, with their detections and the false positives there."""
         labels, rows = part.holds(self.label_distance_m), part.holds(self.distance_m)
         number = np.where(labels, np.cumsum(labels) - 1, -1)
         label = np.where(self.right, number[self.label], -1) if len(number) else self.label
@@ -87,14 +87,14 @@ class Ranking(NamedTuple):
 
 
 def all_point_ap(right: Mask, labels: int) -> float:
-    """Area under precision, raised to the largest at any higher recall, over all recalls: in [0, 1].
+    """Return the area under the precision envelope over all recalls, in [0, 1].
 
-    The definition of PASCAL VOC since 2010 (Everingham et al., IJCV 2015, section 4.2): there is no number of
-    labels that it needs.
+    The definition of PASCAL VOC since 2010 (Everingham et al., IJCV 2015, section 4.2). It works for any
+    number of labels.
 
     Args:
         right: (M,) bool, best score first.
-        labels: how many there are to find; NaN comes of none.
+        labels: number of labels; 0 gives NaN.
     """
     if labels == 0:
         return math.nan

@@ -1,7 +1,7 @@
-"""Measures of a run on any multiset of its frames, without matching boxes again.
+"""Measures of a run on any multiset of its frames, without new matching.
 
-Which detection finds which label is settled within a frame, so a sample of frames (some of them several
-times, some not at all) only repeats what is known: AP of the sample is the real AP of these frames.
+Matches are decided within a frame, so a sample of frames only repeats known matches. The AP of a sample is
+therefore the exact AP of its frames.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from perception.evaluate.box_table import Float64Array, Rows
 from perception.evaluate.ranking import POINT_COUNTS, RANGES, Part, Ranking
 
-#: Numbers of a table of samples and detections that are held at once.
+#: Most numbers in a table of samples and detections.
 _NUMBERS_AT_ONCE = 1 << 21
 
 
 class Measure(NamedTuple):
-    """What a number is of.
+    """Identity of a measured number.
 
     Attributes:
         label: class name, or ``"all"``.
         name: such as ``"AP 3D"``.
-        part: the range or number of points that it is of; empty for all.
+        part: range of distances or points; empty for all.
     """
 
     label: str
@@ -46,16 +46,16 @@ class Sampler(ABC):
 
     @abstractmethod
     def values(self, copies: Rows) -> Float64Array:
-        """Every measure of samples: (S, F) int64 copies of each frame to (S, K) float64, NaN if undefined."""
+        """Measure samples: (S, F) int64 copies of each frame to (S, K) float64, NaN if undefined."""
 
 
 class RankingSampler(Sampler):
-    """Measures of rankings.
+    """Sampler of rankings.
 
     Args:
-        frame_ids: of the frames that rankings count.
-        rankings: by class and name of the metric.
-        main: the metric that parts by range and points are of.
+        frame_ids: of the frames that rankings index.
+        rankings: by class and metric.
+        main: metric of the parts by range and points.
     """
 
     def __init__(
@@ -87,17 +87,17 @@ class RankingSampler(Sampler):
         )
 
     def values(self, copies: Rows) -> Float64Array:
-        """See :meth:`Sampler.values`; percent."""
+        """Measure samples in percent; see :meth:`Sampler.values`."""
         columns = [100 * sampled_areas(ranking, copies) for _, ranking in self._areas]
         columns += [100 * sampled_recalls(ranking, part, copies) for _, ranking, part in self._recalls]
         return np.stack(columns, axis=1) if columns else np.zeros((len(copies), 0))
 
 
 def sampled_areas(ranking: Ranking, copies: Rows) -> Float64Array:
-    """:func:`~perception.evaluate.ranking.all_point_ap` of samples: (S, F) copies to (S,).
+    """Compute :func:`~perception.evaluate.ranking.all_point_ap` of samples: (S, F) copies to (S,).
 
-    Copies of a detection stand side by side. Precision rises along those that are right, so that the largest
-    at any higher recall is the same for all of them, and one of them stands for all.
+    Copies of a detection are adjacent. Precision rises along copies of a right detection, so the envelope is
+    the same for all of them, and one represents all.
     """
     labels = copies[:, ranking.label_frame].sum(axis=1)
     areas = np.full(len(copies), np.nan)
@@ -117,7 +117,7 @@ def sampled_areas(ranking: Ranking, copies: Rows) -> Float64Array:
 
 
 def sampled_recalls(ranking: Ranking, part: Part, copies: Rows) -> Float64Array:
-    """Labels of a number of points that were found, in samples: (S, F) copies to (S,)."""
+    """Return the recall of labels in a range of point counts, in samples: (S, F) copies to (S,)."""
     inside = part.holds(ranking.label_points)
     labels = copies[:, ranking.label_frame[inside]].sum(axis=1)
     found = copies[:, ranking.label_frame[inside & ranking.found]].sum(axis=1)

@@ -1,4 +1,4 @@
-"""Are sights of one object the nearest: mean average precision and recall@1 of re-identification."""
+"""Re-identification: mean average precision and recall@1 of finding other observations of an object."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from perception.types import FloatArray
 
 
 class Retrieval(NamedTuple):
-    """How well sights find others of the same object among all of their scene.
+    """Retrieval quality of observations within their scenes.
 
     Attributes:
-        mean_ap: mean average precision of the questions; NaN without any.
-        recall_at_1: share of the questions whose nearest sight is one of the same object.
-        chance: mean share of right answers among those that there are: what a random order finds first.
-        questions: sights with at least one right and one wrong answer.
+        mean_ap: mean average precision of the queries; NaN without any.
+        recall_at_1: share of the queries whose nearest observation shows the same object.
+        chance: expected recall@1 of a random order.
+        questions: observations with at least one right and one wrong answer.
     """
 
     mean_ap: float
@@ -35,17 +35,17 @@ def retrieval(
     *,
     apart_s: float = 0.5,
 ) -> Retrieval:
-    """Ask with each sight for the others of its object.
+    """Query each observation for the other observations of its object.
 
     Args:
-        distances: (N, N), from each sight (row) to each other.
-        objects: (N,) who it is; scenes: (N,) where; times_s: (N,) when.
-        labels: (N,) classes, to look among sights of the same class only; None: among all.
-        apart_s: sights of the same scene that are nearer in time than this are no answers: they are almost
-            the same picture.
+        distances: (N, N), from each observation (row) to every other.
+        objects: (N,) object ids; scenes: (N,) scene ids; times_s: (N,) seconds.
+        labels: (N,) classes, to search within the same class only; None: search among all.
+        apart_s: observations of the same scene that are closer in time are no answers, because they look
+            almost identical.
 
     Returns:
-        The means over all questions.
+        Means over all queries.
     """
     precisions, firsts, chances = [], [], []
     for row in range(len(objects)):
@@ -68,13 +68,13 @@ def retrieval(
 
 
 def vector_distances(vectors: FloatArray) -> FloatArray:
-    """(N, N) float32, one minus the product of each two of (N, D) unit vectors."""
+    """Return (N, N) float32 distances, one minus the dot product, of (N, D) unit vectors."""
     distances: FloatArray = 1.0 - vectors @ vectors.T
     return distances
 
 
 def size_distances(boxes: FloatArray) -> FloatArray:
-    """(N, N) float32: how far the logarithms of length, width and height of (N, 7) boxes lie apart."""
+    """Return (N, N) float32 distances of the logarithmic sizes of (N, 7) boxes."""
     sizes = np.log(np.maximum(boxes[:, 3:6], 1e-3))
     distances: FloatArray = np.linalg.norm(sizes[:, None] - sizes[None], axis=2).astype(np.float32)
     return distances

@@ -1,9 +1,9 @@
-"""Scores from which objects are reported: chosen by class on labelled frames.
+"""Reporting thresholds by class, chosen on labelled frames.
 
-Average precision looks at every score; a user sees one list of boxes. The F-measure (van Rijsbergen,
-Information Retrieval, 1979) joins precision and recall into one number,
-``(1 + beta²) found / ((1 + beta²) found + beta² missed + false)``: with beta = 2 a missed object weighs four
-times a false one.
+Average precision covers every score, but a user sees one list of boxes. The F-measure (van Rijsbergen,
+Information Retrieval, 1979) combines precision and recall into
+``(1 + beta²) found / ((1 + beta²) found + beta² missed + false)``. With beta = 2, a missed object weighs four
+times as much as a false positive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perception.types import Boxes3D, Detections
 
 @dataclass(frozen=True)
 class ScoreChoice:
-    """A threshold of a class, and what it does on the frames that it was chosen on.
+    """A threshold of a class, with its results on the frames it was chosen on.
 
     Attributes:
         threshold: least score.
@@ -47,21 +47,21 @@ def choose_thresholds(
     min_overlap: float = 0.5,
     step: float = 0.05,
 ) -> dict[str, ScoreChoice]:
-    """The threshold of each class with the greatest F-measure; the lowest among equals.
+    """Choose the threshold of each class with the greatest F-measure; the lowest among equals.
 
-    Labels take part whatever their difficulty. In the order of scores, a detection takes the free label of
-    its class that it overlaps most; one that overlaps only a neighbour of the class in KITTI's sense (a van,
-    for cars) counts for nothing.
+    Labels of any difficulty count. In score order, a detection takes the free label of its class that it
+    overlaps most. A detection that overlaps only a neighbouring class in KITTI's sense (a van, for cars) is
+    ignored.
 
     Args:
         frames: detections, from low scores on, and labels.
-        classes: to choose for; those without a label, or none of whose labels is found, are left out.
+        classes: classes to choose for; classes without a found label are dropped.
         beta: weight of recall against precision.
-        min_overlap: 3-D IoU that a match exceeds.
+        min_overlap: 3D IoU that a match exceeds.
         step: thresholds are multiples of it.
 
     Raises:
-        ValueError: ``beta`` or ``step`` is not positive, ``min_overlap`` or ``step`` is not below 1.
+        ValueError: ``beta`` or ``step`` is not positive, or ``min_overlap`` or ``step`` is not below 1.
     """
     if not (0 < beta < math.inf and 0 < step < 1 and 0 <= min_overlap < 1):
         raise ValueError(
@@ -97,10 +97,10 @@ def _best(
 def _matches(
     found: Detections, truth: Boxes3D, name: str, min_overlap: float
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Scores of a class's detections that count, and whether each found a label."""
+    """Return the scores of a class's counting detections, and whether each found a label."""
     rows = [row for row, label in enumerate(found.labels) if label == name]
     wanted = _overlaps(found, rows, truth, name)
-    beside = (
+    similar = (
         _overlaps(found, rows, truth, NEIGHBOURS.get(name.lower(), "")).max(axis=1, initial=0.0) > min_overlap
     )
     free = np.ones(wanted.shape[1], dtype=np.bool_)
@@ -111,7 +111,7 @@ def _matches(
         matched = best >= 0 and bool(overlaps[best] > min_overlap)
         if matched:
             free[best] = False
-        elif beside[place]:
+        elif similar[place]:
             continue
         scores.append(float(found.scores[rows][place]))
         right.append(matched)

@@ -206,7 +206,7 @@ class LiveRun:
         """Count all tracks so far, without storing more identities than the tracker."""
         current = set(tracks.track_id.tolist())
         self._things += len(current - self._known)
-        held = (self._tracker.state, self._tracker.waiting.state)
+        held = (self._tracker.state, self._tracker.lost.state)
         kept = {number for state in held for number in state.counts[:, TRACK_ID].tolist()}
         self._known = (self._known & kept) | current
         return self._things

@@ -1,6 +1,6 @@
 """Simulated LiDAR: ray-cast street scenes with exact boxes, spinning sensors, drives and KITTI export.
 
-Casting rays needs Open3D (``pip install 'sparsight[simulate]'``); it is imported on first use.
+Ray casting needs Open3D (``pip install 'sparsight[simulate]'``), which is imported on first use.
 
     scan = simulate_scan(seed=7, sensor=SensorModel.preset("32"))
     scan.cloud.points, scan.boxes.boxes, scan.boxes.labels, scan.occlusion_level

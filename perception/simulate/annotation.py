@@ -1,4 +1,4 @@
-"""Exact labels of a scan: tight boxes and how much of each object is hidden."""
+"""Exact labels of a scan: tight boxes and occlusion of each object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perception.simulate.mesh import FloatArray, IntArray, Mesh
 from perception.simulate.raycast import RayCaster
 from perception.simulate.sensor import RayGrid
 
-#: Up to this share of hidden rays an object counts as fully visible, partly and largely occluded.
+#: Largest share of hidden rays of fully visible, partly occluded and largely occluded objects.
 _VISIBLE, _PARTLY, _LARGELY = 0.1, 0.5, 0.95
 
 
@@ -18,15 +18,12 @@ def object_boxes(
     poses: list[npt.NDArray[np.float64]],
     world_from_lidar: npt.NDArray[np.float64],
 ) -> FloatArray:
-    """Tight boxes of objects.
+    """Return tight boxes of objects, (M, 7) float32 in the LiDAR frame.
 
     Args:
         meshes: in world coordinates.
-        poses: 4x4 world_from_object of each; gives the heading.
+        poses: 4x4 world_from_object of each, for the heading.
         world_from_lidar: (4, 4) pose of the sensor.
-
-    Returns:
-        (M, 7) float32 boxes in the LiDAR frame.
     """
     lidar_from_world = np.linalg.inv(world_from_lidar)
     boxes = np.zeros((len(meshes), 7), np.float32)
@@ -38,15 +35,7 @@ def object_boxes(
 
 
 def tight_box(vertices: FloatArray, yaw_rad: float) -> FloatArray:
-    """The smallest upright box with a given heading around some points.
-
-    Args:
-        vertices: (V, 3) float32, metres.
-        yaw_rad: heading of the box.
-
-    Returns:
-        (7,) float32: x, y, z of the centre, length, width, height, yaw.
-    """
+    """Return the smallest upright box with this heading around (V, 3) points, as a (7,) float32 row."""
     cosine, sine = np.cos(yaw_rad), np.sin(yaw_rad)
     turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
     local = vertices.astype(np.float64) @ turn
@@ -57,7 +46,7 @@ def tight_box(vertices: FloatArray, yaw_rad: float) -> FloatArray:
 def hidden_share(
     index: int, mesh: Mesh, box: FloatArray, grid: RayGrid, rays: FloatArray, owner: IntArray
 ) -> float:
-    """Share of the rays that would meet an object alone but meet something else in the scene."""
+    """Return the share of an object's rays that other parts of the scene block."""
     chosen = _rays_towards(box, grid)
     alone = np.isfinite(RayCaster(mesh, threads=1).cast(rays[chosen]).distance_m) if len(chosen) else chosen
     total = int(np.count_nonzero(alone))
@@ -67,7 +56,7 @@ def hidden_share(
 
 
 def _rays_towards(box: FloatArray, grid: RayGrid, margin_rad: float = 0.03) -> npt.NDArray[np.int64]:
-    """Numbers of the rays that can meet a box (LiDAR frame), and a few more."""
+    """Return the numbers of all rays that can meet a box (LiDAR frame), plus a margin."""
     center, half = box[:3].astype(np.float64), float(np.linalg.norm(box[3:6])) / 2
     distance = max(float(np.linalg.norm(center)), 1e-6)
     reach = np.arcsin(min(half / distance, 1.0)) + margin_rad
@@ -82,5 +71,7 @@ def _rays_towards(box: FloatArray, grid: RayGrid, margin_rad: float = 0.03) -> n
 
 
 def occlusion_level(occlusion: FloatArray) -> IntArray:
-    """KITTI's level for a share of hidden rays: 0 fully visible, 1 partly, 2 largely occluded, 3 unseen."""
+    """Return KITTI's level for a share of hidden rays: 0 fully visible, 1 partly, 2 largely occluded, 3
+    unseen.
+    """
     return np.digitize(occlusion, [_VISIBLE, _PARTLY, _LARGELY], right=True).astype(np.int32)

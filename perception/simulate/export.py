@@ -1,4 +1,4 @@
-"""Simulated scans as a KITTI object folder, for training and for tools that read KITTI."""
+"""Export of simulated scans as a KITTI object folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perception.simulate.scan import SimulatedScan, simulate_scan
 from perception.simulate.scene import SceneConfig
 from perception.simulate.sensor import SensorModel
 
-#: Part of the turn that covers the camera's view with a margin.
+#: Azimuth range of the camera's view plus a margin.
 _CAMERA_AZIMUTH_DEG = (-45.0, 45.0)
 
 
@@ -29,26 +29,26 @@ def export_kitti(
     hold_out: int = 4,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """Simulate frames and write them in KITTI's layout, with lists of the splits ``train`` and ``val``.
+    """Simulate frames and write them in KITTI's layout, with the splits ``train`` and ``val``.
 
-    A frame depends on its seed, the scene and the sensor alone; its name is the seed in six digits. Frames
-    whose files are all there are skipped, so that an interrupted export goes on where it stopped (delete the
-    folder after a change of ``scene`` or ``sensor``).
+    A frame depends on its seed, the scene and the sensor alone; its name is the seed in six digits. Complete
+    frames are skipped, so an interrupted export resumes. Delete the folder after a change of ``scene`` or
+    ``sensor``.
 
     Args:
-        directory: made if missing.
-        seeds: one a frame, not negative.
-        field_of_view_only: keep the points that the camera of ``CameraCalibration.default()`` would see, and
-            label the objects in its image; otherwise whole turns, with labels all around.
-        scene: what the scenes hold.
-        sensor: a 64-beam sensor with a range of 80 m if left out.
-        height_m: least and largest height of the sensor, drawn by the seed of each frame; None: its own.
-        hold_out: every so manieth frame is for validation: listed in ``val`` and not in ``train``. Of fewer
-            frames all are in both lists, as they are with 0.
-        progress: called with (frames done, frames in all) after every frame.
+        directory: created if missing.
+        seeds: one per frame, not negative.
+        field_of_view_only: keep the points inside the camera view of ``CameraCalibration.default()``, and
+            label the objects in its image; otherwise full turns with labels all around.
+        scene: settings of the scenes.
+        sensor: by default a 64-beam sensor with a range of 80 m.
+        height_m: range of sensor heights, drawn by each frame's seed; None: the sensor's own.
+        hold_out: every n-th frame is listed in ``val`` instead of ``train``. With 0, or fewer frames, all
+            frames are in both lists.
+        progress: called with (frames done, all frames) after every frame.
 
     Returns:
-        Names of the frames in the order of the seeds.
+        Frame names in the order of the seeds.
 
     Raises:
         ImportError: Open3D is missing.
@@ -56,11 +56,11 @@ def export_kitti(
         DataError: a file cannot be written.
     """
     if any(seed < 0 for seed in seeds):
-        raise ValueError("seeds must not be negative: they name the frames")
+        raise ValueError("seeds must not be negative, because they name the frames")
     if height_m is not None and not 0 < height_m[0] <= height_m[1]:
-        raise ValueError(f"height_m must be the least and the largest height above 0, got {height_m}")
+        raise ValueError(f"height_m must be two increasing heights above 0, got {height_m}")
     if hold_out < 0 or hold_out == 1:
-        raise ValueError(f"hold_out must be 0 or at least 2, as frames to train on are left; got {hold_out}")
+        raise ValueError(f"hold_out must be 0 or at least 2, so that training frames remain; got {hold_out}")
     writer = KittiWriter(Path(directory), CAMERA_SCANS if field_of_view_only else WHOLE_SCANS)
     azimuth = _CAMERA_AZIMUTH_DEG if field_of_view_only else (-180.0, 180.0)
     model = sensor or replace(SensorModel.preset("64", azimuth_deg=azimuth), range_max_m=80.0)
@@ -93,11 +93,11 @@ def _drawn(seed: int, height_m: tuple[float, float]) -> float:
 def visible_objects(
     scan: SimulatedScan, calibration: CameraCalibration, *, all_around: bool = False
 ) -> list[CameraObject]:
-    """KITTI labels of the objects that the camera's part of the scan shows, or the whole scan.
+    """Return KITTI labels of the objects that the camera's part of the scan shows, or the whole scan.
 
     An object is labelled if at least one of its points lies in the image and its centre is in front of the
-    camera. Like in KITTI, objects that the border of the image cuts are labelled too, as truncated: their
-    points are in the cloud. All around, one point anywhere is enough.
+    camera. As in KITTI, objects cut by the image border are labelled as truncated. With ``all_around``, one
+    point anywhere is enough.
     """
     seen = slice(None) if all_around else in_image(scan.cloud.points, calibration)
     owners = scan.point_object[seen]

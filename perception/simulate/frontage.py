@@ -1,4 +1,4 @@
-"""Puts scenery beside the streets of a layout."""
+"""Scenery along the streets of a layout."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from perception.simulate.objects import scenery
 def build_frontage(
     layout: SceneLayout, *, plants_per_100m: float, clutter_per_100m: float, rng: np.random.Generator
 ) -> list[Mesh]:
-    """All scenery of a scene in world coordinates.
+    """Return all scenery of a scene in world coordinates.
 
     Args:
-        layout: streets and the places already taken; updated.
-        plants_per_100m: trees and bushes per 100 m of a side of a street.
-        clutter_per_100m: bins, signs, bollards and the like per 100 m of a side of a street.
+        layout: streets and occupied areas; updated.
+        plants_per_100m: trees and bushes per 100 m of each street side.
+        clutter_per_100m: bins, signs, bollards and similar objects per 100 m of each street side.
+        rng: source of every random choice.
     """
     meshes: list[Mesh] = []
     for street in layout.ground.streets:
@@ -38,13 +39,13 @@ def _placed(layout: SceneLayout, mesh: Mesh, spot: Spot) -> Mesh:
 
 
 def _front(street: Street, side: float, along_m: float, beyond_kerb_m: float) -> Spot:
-    """A place beyond the kerb, turned so that the mesh's front (-y) faces the street."""
+    """Return a spot beyond the kerb with the mesh's front (-y) towards the street."""
     lateral = side * (street.half_width_m + beyond_kerb_m)
     return street.spot(along_m, lateral, 0.0 if side > 0 else np.pi)
 
 
 def _random_spots(layout: SceneLayout, per_100m: float, rng: np.random.Generator) -> Iterator[float]:
-    """Positions along a street at the given mean density."""
+    """Yield positions along a street at the given mean density."""
     for _ in range(int(rng.poisson(per_100m * layout.extent_m / 50.0))):
         yield float(rng.uniform(-layout.extent_m, layout.extent_m))
 
@@ -72,7 +73,7 @@ def _street_furniture(
 def _pavement_trees(
     layout: SceneLayout, street: Street, side: float, per_100m: float, rng: np.random.Generator
 ) -> list[Mesh]:
-    """A row of trees at the kerb, on some streets."""
+    """Return a row of trees at the kerb, on some streets."""
     if rng.random() > 0.55 * min(1.0, layout.character.plants) or per_100m <= 0:
         return []
     spacing = float(rng.uniform(7.0, 14.0)) * 8.0 / per_100m
@@ -85,7 +86,7 @@ def _pavement_trees(
 
 
 def _plots(layout: SceneLayout, street: Street, side: float, rng: np.random.Generator) -> list[Mesh]:
-    """Houses along one side of a street."""
+    """Return houses along one side of a street."""
     meshes = []
     along = -layout.extent_m
     setback = float(rng.uniform(*layout.character.setback_m))
@@ -108,7 +109,7 @@ def _claim_plot(layout: SceneLayout, spot: Spot, length_m: float, depth_m: float
 
 
 def _boundaries(layout: SceneLayout, street: Street, side: float, rng: np.random.Generator) -> list[Mesh]:
-    """Hedges, walls and fences between the pavement and the plots."""
+    """Return hedges, walls and fences between the pavement and the plots."""
     if not layout.character.has_gardens:
         return []
     meshes = []
@@ -128,7 +129,7 @@ def _boundaries(layout: SceneLayout, street: Street, side: float, rng: np.random
 
 
 def _halves(spot: Spot, length_m: float, depth_m: float) -> tuple[float, float]:
-    """Half sizes along u and v."""
+    """Return half sizes along u and v."""
     along = abs(np.cos(spot.heading_rad)) > 0.5
     return (length_m / 2, depth_m / 2) if along else (depth_m / 2, length_m / 2)
 
@@ -143,7 +144,7 @@ def _boundary(kind: str, length_m: float, rng: np.random.Generator) -> Mesh:
 
 
 def _greenery(layout: SceneLayout, per_100m: float, rng: np.random.Generator) -> list[Mesh]:
-    """Trees and bushes on the plots and behind the houses."""
+    """Return trees and bushes on the plots and behind the houses."""
     hectares = (2 * layout.extent_m / 100.0) ** 2
     meshes = []
     for _ in range(int(rng.poisson(6.0 * per_100m * layout.character.plants * hectares))):

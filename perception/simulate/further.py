@@ -1,4 +1,4 @@
-"""Further classes on the streets of a scene, and what labels call them."""
+"""Further object classes on the streets of a scene, and their label names."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from perception.simulate.objects.heavy import (
 from perception.simulate.objects.small import sample_barrier, sample_cone, sample_motorcycle
 from perception.simulate.traffic import SceneObject, TrafficBuilder
 
-#: Names that labels can have.
+#: Naming schemes of labels.
 Naming = Literal["kitti", "nuscenes"]
 
-#: Kind of object to what makes one; in the order in which they are placed, the largest first.
+#: Kind of object to its mesh function, in placement order, largest first.
 FURTHER: Final[Mapping[str, Callable[[np.random.Generator], Mesh]]] = MappingProxyType(
     {
         "bus": sample_bus,
@@ -35,7 +35,7 @@ FURTHER: Final[Mapping[str, Callable[[np.random.Generator], Mesh]]] = MappingPro
         "traffic_cone": sample_cone,
     }
 )
-#: Of each, per 100 m of street, for scenes with the ten classes of nuScenes.
+#: Mean of each kind per 100 m of street, for scenes with the ten classes of nuScenes.
 NUSCENES_DENSITY: Final[Mapping[str, float]] = MappingProxyType(
     {
         "bus": 0.25,
@@ -54,12 +54,12 @@ _NAMES: Final[dict[Naming, dict[str, str]]] = {
 
 
 def add_further(traffic: TrafficBuilder, per_100m: Mapping[str, float], speed_m_s: float) -> None:
-    """Place further kinds of objects; what finds no room is left out.
+    """Place further kinds of objects where there is room.
 
     Args:
-        traffic: streets and what stands there; updated.
+        traffic: streets and placed objects; updated.
         per_100m: mean of each kind per 100 m of street.
-        speed_m_s: of what drives.
+        speed_m_s: of moving vehicles.
     """
     layout, rng = traffic.layout, traffic.rng
     for kind, sample in FURTHER.items():
@@ -82,18 +82,18 @@ def add_further(traffic: TrafficBuilder, per_100m: Mapping[str, float], speed_m_
 
 
 def _row(traffic: TrafficBuilder, street: Street, kind: str, along_m: float) -> None:
-    """Barriers or cones in a row along the street, as around a place where people work."""
+    """Place a row of barriers or cones along the street, as around a construction site."""
     rng = traffic.rng
     lateral = float(rng.choice([-1.0, 1.0])) * (street.half_width_m - float(rng.uniform(0.4, 1.2)))
     step = float(rng.uniform(2.7, 3.2)) if kind == "barrier" else float(rng.uniform(1.5, 5.0))
     for number in range(int(rng.integers(2, 7))):
-        # Barriers are wide across their heading, and so stand along the street.
+        # Barriers extend across their heading, so this one lies along the street.
         heading = np.pi / 2 + float(rng.normal(0, 0.08))
         spot = street.spot(along_m + number * step, lateral + float(rng.normal(0, 0.05)), heading)
         traffic.place(kind, FURTHER[kind](rng), spot, 0.0, 0.05)
 
 
 def renamed(objects: tuple[SceneObject, ...], naming: Naming) -> tuple[SceneObject, ...]:
-    """The objects as labels call them."""
+    """Return the objects with the label names of a data set."""
     names = _NAMES[naming]
     return tuple(replace(item, label=names[item.label]) if item.label in names else item for item in objects)

@@ -1,8 +1,8 @@
-"""Terrain, streets and what the ground is made of.
+"""Terrain, streets and ground materials.
 
-Scenes are laid out in street coordinates (u, v), in which all streets are straight and run along u or v.
-The ground maps them to the world frame (x, y, z, metres, z up): ``x = u``, ``y = v + bend(u)``, and z
-follows the terrain, with a kerb at the edge of every road.
+Scenes are laid out in street coordinates (u, v), in which all streets are straight and run along u or v. The
+ground maps them to the world frame (x, y, z, metres, z up): ``x = u``, ``y = v + bend(u)``. z follows the
+terrain, with a kerb at the edge of every road.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from perception.simulate.surface import SURFACES, Material
 
 FloatArray = npt.NDArray[np.float64]
 
-#: Width that a kind of parking takes from the street, metres.
+#: Depth of a parking strip by kind, metres.
 PARKING_DEPTH_M: Final = {"none": 0.0, "parallel": 2.1, "perpendicular": 4.9}
 
 
 class Spot(NamedTuple):
-    """A place in street coordinates: u, v in metres and the heading from +u in radians."""
+    """A position in street coordinates: u, v in metres and the heading from +u in radians."""
 
     u: float
     v: float
@@ -37,10 +37,10 @@ class Street:
     Attributes:
         axis: direction it runs in.
         center_m: v of its centre line if it runs along u, else u.
-        half_width_m: from the centre line to the kerb, parking strips included.
-        parking: kind of parking at the left and at the right of the direction of ``axis``.
+        half_width_m: from the centre line to the kerb, including parking strips.
+        parking: kind of parking on the left and right of the direction of ``axis``.
         sidewalk_m: width of the pavement beyond each kerb.
-        marked: whether lanes are painted.
+        marked: True if lanes are painted.
     """
 
     axis: Literal["u", "v"]
@@ -52,17 +52,17 @@ class Street:
 
     @property
     def lanes_m(self) -> float:
-        """From the centre line to the parking strips."""
+        """Distance from the centre line to the parking strips."""
         return self.half_width_m - max(PARKING_DEPTH_M[kind] for kind in self.parking)
 
     def spot(self, along_m: float, lateral_m: float, heading_rad: float = 0.0) -> Spot:
-        """The place ``along_m`` down the street and ``lateral_m`` to the left of its centre line."""
+        """Return the spot ``along_m`` down the street and ``lateral_m`` left of its centre line."""
         if self.axis == "u":
             return Spot(along_m, self.center_m + lateral_m, heading_rad)
         return Spot(self.center_m - lateral_m, along_m, heading_rad + np.pi / 2)
 
     def offset_m(self, u: FloatArray, v: FloatArray) -> FloatArray:
-        """Distance from the centre line."""
+        """Return distances from the centre line."""
         return np.abs((v if self.axis == "u" else u) - self.center_m)
 
 
@@ -71,7 +71,7 @@ class Ground:
     """The terrain of one scene.
 
     Attributes:
-        streets: all streets; where two meet there is a junction.
+        streets: all streets; they meet in junctions.
         waves: (K, 4) float64: amplitude (m), wave numbers along u and v (rad/m), phase of the terrain.
         slope: fall of the terrain along u and v.
         bend: amplitude (m), wave number (rad/m) and phase of the sideways bend of the streets along u.
@@ -89,36 +89,31 @@ class Ground:
     asphalt: float = 0.27
 
     def bend_m(self, u: FloatArray) -> FloatArray:
-        """Sideways shift of the streets at u, zero at u = 0."""
+        """Return the sideways shift of the streets at u, zero at u = 0."""
         amplitude, wave, phase = self.bend
         shift: FloatArray = amplitude * (np.sin(wave * u + phase) - np.sin(phase))
         return shift
 
     def on_road(self, u: FloatArray, v: FloatArray, margin_m: float = 0.0) -> npt.NDArray[np.bool_]:
-        """Whether places lie between the kerbs of a street, widened by ``margin_m``."""
+        """Return a mask of positions between the kerbs of a street, widened by ``margin_m``."""
         road = np.zeros(np.broadcast(u, v).shape, bool)
         for street in self.streets:
             road |= street.offset_m(u, v) <= street.half_width_m + margin_m
         return road
 
     def terrain_m(self, u: FloatArray, v: FloatArray) -> FloatArray:
-        """Height of the ground without kerbs."""
+        """Return ground heights without kerbs."""
         height = self.slope[0] * u + self.slope[1] * v
         for amplitude, wave_u, wave_v, phase in self.waves:
             height = height + amplitude * np.sin(wave_u * u + wave_v * v + phase)
         return np.asarray(height, np.float64)
 
     def height_m(self, u: FloatArray, v: FloatArray) -> FloatArray:
-        """Height of the ground, kerbs included."""
+        """Return ground heights with kerbs."""
         return self.terrain_m(u, v) + np.where(self.on_road(u, v, 0.01), 0.0, self.kerb_m)
 
     def pose(self, spot: Spot, lift_m: float = 0.0) -> FloatArray:
-        """4x4 world_from_object of something that stands upright at ``spot``.
-
-        Args:
-            spot: place and heading in street coordinates.
-            lift_m: height above the ground (for example of a sensor).
-        """
+        """Return the 4x4 world_from_object pose of an upright object, ``lift_m`` above the ground."""
         u, v = np.array(spot.u), np.array(spot.v)
         amplitude, wave, phase = self.bend
         shear = amplitude * wave * np.cos(wave * u + phase)
@@ -130,7 +125,9 @@ class Ground:
         return matrix
 
     def mesh(self, extent_m: float, *, step_m: float = 2.5) -> Mesh:
-        """The surface over [-extent, extent]² in world coordinates; kerbs are vertical to within 2 cm."""
+        """Return the surface over [-extent, extent]² in world coordinates; kerbs are vertical to within 2
+        cm.
+        """
         base = np.arange(-extent_m, extent_m + step_m, step_m)
         lines_u, lines_v = [base], [base]
         for street in self.streets:
@@ -145,14 +142,7 @@ class Ground:
     def surface(
         self, points: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
-        """Material and reflectivity of the ground at places on it.
-
-        Args:
-            points: (N, 3) float32 in the world frame.
-
-        Returns:
-            (N,) uint8 values of ``Material`` and (N,) float32 reflectivities.
-        """
+        """Return (N,) uint8 ``Material`` values and (N,) float32 reflectivities at (N, 3) world points."""
         u = points[:, 0].astype(np.float64)
         v = points[:, 1] - self.bend_m(u)
         material = np.full(len(u), int(self.verge), np.uint8)
@@ -175,7 +165,7 @@ def _unique(lines: list[FloatArray]) -> FloatArray:
 
 
 def _painted(street: Street, u: FloatArray, v: FloatArray) -> npt.NDArray[np.bool_]:
-    """Dashes on the centre line and a solid line along the parking strips."""
+    """Mark dashes on the centre line and a solid line along the parking strips."""
     offset = street.offset_m(u, v)
     along = u if street.axis == "u" else v
     dashes = (offset < 0.08) & (np.mod(along, 9.0) < 4.0)

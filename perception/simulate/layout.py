@@ -1,4 +1,4 @@
-"""Where things stand: street grids and a record of the places that are taken."""
+"""Layout of scenes: street grids and occupied areas."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from perception.simulate.surface import Material
 
 
 class Character(NamedTuple):
-    """What kind of neighbourhood a scene shows; all values are probabilities or multiples.
+    """Kind of neighbourhood; all values are probabilities or multiples.
 
     Attributes:
         share: relative frequency.
-        parking: chance that a side of a street has a parking strip.
+        parking: chance that a street side has a parking strip.
         buildings: chance that a plot is built on.
         setback_m: least and largest distance of the fronts from the pavement.
         floors: least and largest number of floors.
@@ -38,7 +38,7 @@ class Character(NamedTuple):
 
     @property
     def has_gardens(self) -> bool:
-        """Whether there is room for gardens between the pavements and the houses."""
+        """True if gardens fit between the pavements and the houses."""
         return self.setback_m[1] > 3.0
 
 
@@ -46,19 +46,19 @@ CHARACTERS: dict[str, Character] = {
     "residential": Character(0.5, 0.85, 0.85, (1.5, 7.0), (1, 3), 1.0, 0.5, 0.8, 0.8),
     "city": Character(0.28, 0.6, 0.95, (0.0, 2.0), (3, 6), 0.4, 1.4, 2.0, 0.9),
     "open": Character(0.22, 0.1, 0.15, (6.0, 20.0), (1, 3), 1.6, 1.3, 0.3, 0.3),
-    # Nobody lives there: chosen by name only.
+    # Not drawn by default; chosen by name only.
     "highway": Character(1.0, 0.0, 0.02, (25.0, 60.0), (1, 2), 0.4, 2.0, 0.0, 0.0),
 }
 
 
 class Occupancy:
-    """Axis-aligned rectangles, in street coordinates, that are taken."""
+    """Occupied axis-aligned rectangles in street coordinates."""
 
     def __init__(self) -> None:
         self._rectangles = np.zeros((0, 4))
 
     def is_free(self, u: float, v: float, half_u: float, half_v: float) -> bool:
-        """Whether a rectangle (centre, half sizes in metres) overlaps none that is taken."""
+        """True if a rectangle (centre, half sizes in metres) overlaps no occupied one."""
         taken = self._rectangles
         near = (np.abs(taken[:, 0] - u) < taken[:, 2] + half_u) & (
             np.abs(taken[:, 1] - v) < taken[:, 3] + half_v
@@ -66,19 +66,16 @@ class Occupancy:
         return not bool(near.any())
 
     def take(self, u: float, v: float, half_u: float, half_v: float) -> None:
-        """Mark a rectangle as taken."""
+        """Mark a rectangle as occupied."""
         self._rectangles = np.vstack([self._rectangles, [u, v, half_u, half_v]])
 
     def claim(self, spot: Spot, length_m: float, width_m: float, margin_m: float = 0.2) -> bool:
-        """Take the place of an object if it is free.
+        """Occupy the area of an object if it is free; return False and change nothing otherwise.
 
         Args:
             spot: centre and heading.
             length_m, width_m: size along and across the heading.
-            margin_m: space kept around it.
-
-        Returns:
-            False, and nothing changes, if something else is in the way.
+            margin_m: clearance around it.
         """
         cosine, sine = abs(np.cos(spot.heading_rad)), abs(np.sin(spot.heading_rad))
         half_u = (length_m * cosine + width_m * sine) / 2 + margin_m
@@ -90,15 +87,15 @@ class Occupancy:
 
 
 class SceneLayout(NamedTuple):
-    """The plan that builders of scenery and traffic share.
+    """The plan shared by the builders of scenery and traffic.
 
     Attributes:
-        ground: terrain with its streets; the first street is the one the robot is on.
+        ground: terrain with its streets; the robot is on the first one.
         character: kind of neighbourhood.
-        extent_m: half side of the square that is filled.
-        taken: places of objects on and beside streets.
+        extent_m: half side of the filled square.
+        taken: areas of objects on and along streets.
         roads: the streets themselves, kerb to kerb.
-        plots: streets with their pavements: where houses cannot stand.
+        plots: streets with their pavements, where no house can stand.
     """
 
     ground: Ground
@@ -109,7 +106,7 @@ class SceneLayout(NamedTuple):
     plots: Occupancy
 
     def in_junction(self, street: Street, along_m: float, margin_m: float) -> bool:
-        """Whether a place along ``street`` is within ``margin_m`` of a crossing street's kerb."""
+        """True if a position along ``street`` is within ``margin_m`` of a crossing street's kerb."""
         return any(
             abs(along_m - other.center_m) < other.half_width_m + margin_m
             for other in self.ground.streets
@@ -123,10 +120,11 @@ def plan_layout(
     """Draw the streets and the terrain of a scene.
 
     Args:
-        extent_m: half side of the square that is filled.
+        extent_m: half side of the filled square.
         slope: largest fall of the terrain.
         bend_m: largest sideways bend of the streets.
         characters: names of ``CHARACTERS`` to choose from.
+        rng: source of every random choice.
     """
     options = [CHARACTERS[name] for name in characters]
     shares = np.array([option.share for option in options])
@@ -167,7 +165,7 @@ def _parking(character: Character, rng: np.random.Generator) -> str:
 
 
 def _other_streets(extent_m: float, character: Character, rng: np.random.Generator) -> Iterator[Street]:
-    """Streets that cross the first one, and some parallel to it."""
+    """Yield streets that cross the first one, and some parallel to it."""
     along = float(rng.uniform(-extent_m, -extent_m + 60.0))
     while along < extent_m:
         if rng.random() < character.junctions:

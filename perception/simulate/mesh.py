@@ -1,4 +1,4 @@
-"""Triangle meshes with a material per triangle, and the solids that everything in a scene is built from."""
+"""Triangle meshes with a material per triangle, and basic solids."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """Triangles and what they are made of.
+    """Triangles with materials.
 
     Attributes:
         vertices: (V, 3) float32, metres.
-        triangles: (T, 3) int32, rows of ``vertices``; the winding does not matter.
+        triangles: (T, 3) int32, rows of ``vertices``, in any winding.
         materials: (T,) uint8, values of ``Material``.
         reflectivity: (T,) float32 in [0, 1], intensity at normal incidence.
     """
@@ -35,17 +35,17 @@ class Mesh:
         return len(self.triangles)
 
     def transformed(self, target_from_mesh: npt.NDArray[np.floating]) -> Mesh:
-        """The mesh in another frame; ``target_from_mesh`` is a 4x4 affine transform."""
+        """Return the mesh in another frame; ``target_from_mesh`` is a 4x4 affine transform."""
         rotation, shift = target_from_mesh[:3, :3], target_from_mesh[:3, 3]
         vertices = (self.vertices.astype(np.float64) @ rotation.T + shift).astype(np.float32)
         return Mesh(vertices, self.triangles, self.materials, self.reflectivity)
 
     def moved(self, x: float, y: float, z: float = 0.0, *, yaw_rad: float = 0.0) -> Mesh:
-        """The mesh turned about its vertical axis and then shifted (metres)."""
+        """Return the mesh rotated about its vertical axis and then shifted (metres)."""
         return self.transformed(pose_matrix(x, y, z, yaw_rad))
 
     def resized(self, length: float, width: float, height: float) -> Mesh:
-        """Scaled and shifted so that it fills [-l/2, l/2] x [-w/2, w/2] x [0, h] exactly."""
+        """Return the mesh scaled and shifted to fill [-l/2, l/2] x [-w/2, w/2] x [0, h] exactly."""
         low, high = self.vertices.min(0), self.vertices.max(0)
         size = np.array([length, width, height], np.float32)
         vertices = (self.vertices - (low + high) / 2) / (high - low) * size
@@ -54,7 +54,7 @@ class Mesh:
 
 
 def pose_matrix(x: float, y: float, z: float, yaw_rad: float) -> npt.NDArray[np.float64]:
-    """4x4 target-from-source transform of a turn about z followed by a shift (metres)."""
+    """Return the 4x4 target_from_source transform of a rotation about z followed by a shift (metres)."""
     cosine, sine = np.cos(yaw_rad), np.sin(yaw_rad)
     return np.array(
         [[cosine, -sine, 0.0, x], [sine, cosine, 0.0, y], [0.0, 0.0, 1.0, z], [0.0, 0.0, 0.0, 1.0]]
@@ -64,7 +64,7 @@ def pose_matrix(x: float, y: float, z: float, yaw_rad: float) -> npt.NDArray[np.
 def uniform_mesh(
     vertices: npt.ArrayLike, triangles: npt.ArrayLike, material: Material, reflectivity: float | None = None
 ) -> Mesh:
-    """A mesh of one material; ``reflectivity`` defaults to the material's own."""
+    """Return a mesh of one material; ``reflectivity`` defaults to the material's own."""
     faces = np.asarray(triangles, np.int32).reshape(-1, 3)
     value = SURFACES[material].reflectivity if reflectivity is None else reflectivity
     return Mesh(
@@ -76,7 +76,7 @@ def uniform_mesh(
 
 
 def merge_meshes(meshes: Sequence[Mesh]) -> Mesh:
-    """All triangles of several meshes in one; an empty sequence gives an empty mesh."""
+    """Merge meshes into one; an empty sequence gives an empty mesh."""
     if not meshes:
         return uniform_mesh(np.zeros((0, 3)), np.zeros((0, 3)), Material.ASPHALT)
     starts = np.cumsum([0] + [len(mesh.vertices) for mesh in meshes[:-1]])
@@ -91,11 +91,10 @@ def merge_meshes(meshes: Sequence[Mesh]) -> Mesh:
 
 
 def lofted_triangles(stations: int, ring: int, *, closed: bool = True) -> IntArray:
-    """Triangles of a skin over ``stations`` rings of ``ring`` vertices each.
+    """Return the triangles of a skin over ``stations`` rings of ``ring`` vertices each.
 
-    Returns:
-        (2 * (stations - 1) * edges, 3) int32; the two triangles of edge e between stations s and s + 1
-        are rows ``2 * (s * edges + e)`` and the next, with ``edges = ring`` (or ``ring - 1`` if open).
+    With ``edges = ring`` (``ring - 1`` if open), the two triangles of edge e between stations s and s + 1 are
+    rows ``2 * (s * edges + e)`` and the next, (2 * (stations - 1) * edges, 3) int32.
     """
     edges = ring if closed else ring - 1
     station, edge = np.meshgrid(np.arange(stations - 1), np.arange(edges), indexing="ij")
@@ -111,7 +110,7 @@ def box(
     material: Material,
     reflectivity: float | None = None,
 ) -> Mesh:
-    """Axis-aligned cuboid (metres)."""
+    """Return an axis-aligned cuboid (metres)."""
     corners = np.array([[i, j, k] for i in (-0.5, 0.5) for j in (-0.5, 0.5) for k in (-0.5, 0.5)])
     faces = [
         [0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1],
@@ -123,7 +122,7 @@ def box(
 def _axes_along(
     direction: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Two unit vectors perpendicular to ``direction`` and to each other."""
+    """Return two unit vectors perpendicular to ``direction`` and to each other."""
     helper = np.array([1.0, 0.0, 0.0]) if abs(direction[0]) < 0.9 else np.array([0.0, 1.0, 0.0])
     first = np.cross(direction, helper)
     first /= np.linalg.norm(first)
@@ -139,11 +138,13 @@ def revolved(
     *,
     sides: int = 8,
 ) -> Mesh:
-    """A solid of revolution about the line from ``start`` to ``end``.
+    """Return a solid of revolution about the line from ``start`` to ``end``.
 
     Args:
         start, end: ends of the axis, metres.
         profile: (offset along the axis from ``start``, radius) pairs, metres, in order.
+        material, reflectivity: of the surface.
+        sides: number of faces around the axis.
     """
     origin = np.asarray(start, np.float64)
     direction = np.asarray(end, np.float64) - origin
@@ -165,7 +166,7 @@ def capsule(
     end_radius: float | None = None,
     sides: int = 8,
 ) -> Mesh:
-    """A limb: two half spheres around ``start`` and ``end`` and the skin between them (metres)."""
+    """Return a limb: two half spheres around ``start`` and ``end`` and the skin between them (metres)."""
     last = radius if end_radius is None else end_radius
     length = float(np.linalg.norm(np.asarray(end, np.float64) - np.asarray(start, np.float64)))
     half, tip = 0.7071, 1e-4
@@ -184,7 +185,7 @@ def cylinder(
     end_radius: float | None = None,
     sides: int = 8,
 ) -> Mesh:
-    """A closed cylinder or truncated cone (metres)."""
+    """Return a closed cylinder or truncated cone (metres)."""
     last = radius if end_radius is None else end_radius
     length = float(np.linalg.norm(np.asarray(end, np.float64) - np.asarray(start, np.float64)))
     profile = [(0.0, 1e-4), (0.0, radius), (length, last), (length, 1e-4)]
@@ -197,7 +198,7 @@ def tubes(
     material: Material,
     reflectivity: float | None = None,
 ) -> Mesh:
-    """A bent tube through ``points`` (metres), three-sided: thin things are a pixel wide anyway."""
+    """Return a bent tube through ``points`` (metres); three sides suffice for thin objects."""
     parts = [cylinder(a, b, radius, material, reflectivity, sides=3) for a, b in itertools.pairwise(points)]
     return merge_meshes(parts)
 
@@ -205,14 +206,18 @@ def tubes(
 def leaves(
     centers: FloatArray, size_m: float, rng: np.random.Generator, reflectivity: float | None = None
 ) -> Mesh:
-    """One randomly turned triangle at each of ``centers``: foliage that rays can pass through.
-
-    Args:
-        centers: (L, 3) float32, metres.
-        size_m: typical edge length of a leaf cluster.
-    """
+    """Return randomly oriented triangles at (L, 3) ``centers``: foliage that rays can pass through."""
     offsets = rng.normal(0.0, 0.45 * size_m, (len(centers), 3, 3)).astype(np.float32)
     vertices = (centers[:, None] + offsets).reshape(-1, 3)
     mesh = uniform_mesh(vertices, np.arange(len(vertices)), Material.LEAF, reflectivity)
     spread = rng.normal(1.0, 0.25, len(mesh)).astype(np.float32)
     return Mesh(mesh.vertices, mesh.triangles, mesh.materials, np.clip(mesh.reflectivity * spread, 0, 1))
+
+
+def sample_size(
+    rng: np.random.Generator, mean_m: tuple[float, float, float], sigma_m: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """Return a random length, width and height within two standard deviations of the mean."""
+    offset = np.clip(rng.standard_normal(3), -2, 2) * np.array(sigma_m)
+    length, width, height = np.array(mean_m) + offset
+    return float(length), float(width), float(height)

@@ -1,4 +1,4 @@
-"""Rays against triangle meshes, through Open3D (Embree)."""
+"""Ray casting against triangle meshes, by Open3D (Embree)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Hits(NamedTuple):
     """First intersections.
 
     Attributes:
-        distance_m: (R,) float32, infinite where the ray meets nothing.
-        triangle: (R,) int64 row of the mesh's triangles, -1 where the ray meets nothing.
+        distance_m: (R,) float32, infinite without a hit.
+        triangle: (R,) int64 row of the mesh's triangles, -1 without a hit.
         normal: (R, 3) float32 unit normal of the triangle.
     """
 
@@ -25,18 +25,18 @@ class Hits(NamedTuple):
 
 
 def require_open3d() -> Any:
-    """Open3D, imported on first use.
+    """Import Open3D on first use.
 
     Raises:
-        ImportError: Open3D is missing or does not load; says what to install.
+        ImportError: Open3D is missing or does not load; the message names the package to install.
     """
     try:
         import open3d.core
         import open3d.t
     except ImportError as error:
         raise ImportError(
-            "the LiDAR simulator needs Open3D: pip install 'sparsight[simulate]'"
-            f" (on Debian also: apt-get install libusb-1.0-0 libgomp1); the import failed with: {error}"
+            f"the LiDAR simulator needs Open3D, whose import failed with: {error}. Run"
+            " pip install 'sparsight[simulate]' (on Debian also: apt-get install libusb-1.0-0 libgomp1)"
         ) from error
     return open3d
 
@@ -45,7 +45,7 @@ class RayCaster:
     """An acceleration structure over one mesh.
 
     Args:
-        mesh: what the rays may hit, in the frame of the rays; may be empty.
+        mesh: in the frame of the rays; may be empty.
         threads: CPU threads, 0 for all.
 
     Raises:
@@ -65,11 +65,7 @@ class RayCaster:
             )
 
     def cast(self, rays: FloatArray) -> Hits:
-        """First hit of each ray.
-
-        Args:
-            rays: (R, 6) float32: origin (metres) and unit direction.
-        """
+        """Return the first hit of (R, 6) float32 rays: origin (metres) and unit direction."""
         if self._scene is None or not len(rays):
             count = len(rays)
             return Hits(

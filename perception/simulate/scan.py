@@ -1,4 +1,4 @@
-"""One turn of a sensor in a scene: points, exact boxes, point counts and occlusion."""
+"""One sensor turn in a scene: points, exact boxes, point counts and occlusion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perception.types import Boxes3D, PointCloud
 
 
 class SweepMotion(NamedTuple):
-    """How the robot moves during one turn; points are then as skewed as a real sensor's.
+    """Motion of the robot during one turn, which skews the points like those of a real sensor.
 
     Attributes:
         speed_m_s: along the sensor's x axis.
@@ -32,16 +32,15 @@ class SweepMotion(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SimulatedScan:
-    """A scan with everything that is known about it.
+    """A scan with its full ground truth.
 
     Attributes:
         cloud: points in the LiDAR frame, beam by beam from the top.
         boxes: tight boxes of the objects in range, LiDAR frame.
         point_counts: (M,) int64, points on each object.
-        occlusion: (M,) float32, share of the object's rays that something else blocks; 1 if it meets none.
-        occlusion_level: (M,) int32 as in KITTI: 0 fully visible, 1 partly, 2 largely occluded, 3 not visible
-            or not reached by any ray.
-        track_ids: (M,) int64, the same for an object in all scans of a scene.
+        occlusion: (M,) float32, blocked share of the object's rays; 1 if no ray meets it.
+        occlusion_level: (M,) int32 as in KITTI: 0 fully visible, 1 partly, 2 largely occluded, 3 not visible.
+        track_ids: (M,) int64, constant for an object in all scans of a scene.
         world_from_lidar: (4, 4) float64 pose of the sensor (at azimuth 0 if it moves during the turn).
         point_object: (N,) int32 row of ``boxes`` for each point, -1 for scenery.
     """
@@ -60,8 +59,8 @@ class Scanner:
     """A sensor in a scene; the scenery is indexed once and scanned from any number of poses.
 
     Args:
-        scene: what there is to see.
-        sensor: how it is seen.
+        scene: the scene.
+        sensor: the sensor model.
 
     Raises:
         ImportError: Open3D is missing.
@@ -85,10 +84,10 @@ class Scanner:
 
         Args:
             world_from_lidar: (4, 4) pose of the sensor.
-            seed: source of jitter, noise and lost returns.
-            time_s: time since the start of the scene; moves the objects.
-            motion: how the sensor moves during the turn; still by default.
-            source: goes into the cloud.
+            seed: of jitter, noise and lost returns.
+            time_s: time since the start of the scene, which moves the objects.
+            motion: sensor motion during the turn; by default none.
+            source: copied to the cloud.
         """
         rng = np.random.default_rng(seed)
         objects, poses = self._objects_in_range(world_from_lidar, time_s)
@@ -117,7 +116,7 @@ class Scanner:
     def _objects_in_range(
         self, world_from_lidar: npt.NDArray[np.float64], time_s: float
     ) -> tuple[list[SceneObject], list[npt.NDArray[np.float64]]]:
-        """Objects near enough to be seen and their 4x4 world_from_object poses."""
+        """Return objects in range and their 4x4 world_from_object poses."""
         near, poses = [], []
         for item in self.scene.objects:
             pose = item.world_from_object(self.scene.ground, time_s)
@@ -127,7 +126,7 @@ class Scanner:
         return near, poses
 
     def _points(self, grid: RayGrid, seen: RayHits, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
-        """(N, 4) points that came back, and the (N,) rows of the objects they are on."""
+        """Return (N, 4) returned points, and the (N,) rows of their objects."""
         hit = np.flatnonzero(np.isfinite(seen.distance_m))
         gain = np.repeat(grid.gain, len(grid.azimuth_rad))[hit]
         returns = self.sensor.measure(
@@ -147,12 +146,12 @@ class Scanner:
 def simulate_scan(
     seed: int, *, scene: SceneConfig | None = None, sensor: SensorModel | None = None
 ) -> SimulatedScan:
-    """One scan of a random scene.
+    """Simulate one scan of a random scene.
 
     Args:
         seed: the same seed, scene and sensor give the same scan, bit by bit.
-        scene: what the scene holds; a default neighbourhood if left out.
-        sensor: a 64-beam sensor if left out.
+        scene: settings of the scene; by default a mixed neighbourhood.
+        sensor: by default a 64-beam sensor.
 
     Raises:
         ImportError: Open3D is missing.
@@ -175,7 +174,7 @@ def _world_rays(
     sensor: SensorModel,
     motion: SweepMotion | None,
 ) -> FloatArray:
-    """(beams * columns, 6) float32 rays in world coordinates."""
+    """Return (beams * columns, 6) float32 rays in world coordinates."""
     directions = grid.directions.astype(np.float64)
     origins = np.zeros_like(directions)
     if motion is not None:

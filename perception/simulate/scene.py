@@ -1,4 +1,4 @@
-"""Scenes: a piece of a town with scenery, traffic and a place for the robot."""
+"""Scenes: a part of a town with scenery, traffic and a start position for the robot."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from perception.simulate.traffic import SceneObject, TrafficBuilder
 
 @dataclass(frozen=True)
 class SceneConfig:
-    """What a scene holds; densities are means from which each scene departs at random.
+    """Settings of a scene; densities are means from which each scene deviates at random.
 
     Attributes:
-        extent_m: half side of the square that is filled.
-        characters: kinds of neighbourhood to draw from: "residential", "city", "open"; and "highway", without
-            crossings or people.
-        parked_fill: chance that a parking bay is taken.
-        drive_cars: chance of a car on a drive, per 17 m of a side of a street.
+        extent_m: half side of the filled square.
+        characters: kinds of neighbourhood to draw from: "residential", "city", "open", or "highway" (without
+            crossings and people).
+        parked_fill: chance that a parking bay is occupied.
+        drive_cars: chance of a car on a driveway, per 17 m of each street side.
         moving_cars_per_100m, pedestrians_per_100m, cyclists_per_100m: per 100 m of street.
-        plants_per_100m: trees and bushes per 100 m of a side of a street.
-        clutter_per_100m: signs, lamp posts, bins and the like per 100 m of a side of a street.
+        plants_per_100m: trees and bushes per 100 m of each street side.
+        clutter_per_100m: signs, lamp posts, bins and similar objects per 100 m of each street side.
         slope: largest fall of the terrain.
         bend_m: largest sideways bend of the streets.
-        turning_share: chance that the robot stands at an angle, as if it were turning.
+        turning_share: chance that the robot stands at an angle, as if turning.
         pitch_deg: mean pitch of the sensor in single scans; positive is nose down.
         tilt_deg: standard deviation of its pitch and roll.
-        further_per_100m: of further kinds (``FURTHER``: truck, bus, trailer, construction_vehicle,
-            motorcycle, barrier, traffic_cone), the mean per 100 m of street; none by default.
-        naming: what labels call them: as KITTI does, or by nuScenes' ten names.
-        car_speed_m_s, cyclist_speed_m_s, pedestrian_speed_m_s: speeds of what moves.
+        further_per_100m: mean of further kinds per 100 m of street (``FURTHER``: truck, bus, trailer,
+            construction_vehicle, motorcycle, barrier, traffic_cone); none by default.
+        naming: label names, of KITTI or of nuScenes' ten classes.
+        car_speed_m_s, cyclist_speed_m_s, pedestrian_speed_m_s: speeds of moving objects.
 
     Raises:
-        ValueError: an unknown character, an extent that is not positive or a negative density.
+        ValueError: an unknown character, an extent of 0 or less, or a negative density.
     """
 
     extent_m: float = 80.0
@@ -71,8 +71,8 @@ class SceneConfig:
         unknown = sorted(self.further_per_100m.keys() - FURTHER.keys())
         if unknown or min(self.further_per_100m.values(), default=0.0) < 0:
             raise ValueError(
-                f"further_per_100m must give numbers that are not negative of {', '.join(FURTHER)};"
-                f" got {dict(self.further_per_100m)}"
+                f"further_per_100m must map {', '.join(FURTHER)} to numbers of at least 0, got"
+                f" {dict(self.further_per_100m)}"
             )
         if self.naming not in typing.get_args(Naming):
             raise ValueError(f"naming must be 'kitti' or 'nuscenes', got {self.naming!r}")
@@ -91,9 +91,9 @@ class Scene:
     Attributes:
         ground: terrain and streets.
         static: ground and scenery in world coordinates; the ground's triangles come first.
-        ground_triangles: how many triangles of ``static`` are ground.
-        objects: what carries a label.
-        start: where the robot stands at time 0, in street coordinates.
+        ground_triangles: number of ground triangles in ``static``.
+        objects: labelled objects.
+        start: position of the robot at time 0, in street coordinates.
     """
 
     ground: Ground
@@ -105,7 +105,7 @@ class Scene:
     def world_from_lidar(
         self, spot: Spot, height_m: float, *, pitch_rad: float = 0.0, roll_rad: float = 0.0
     ) -> npt.NDArray[np.float64]:
-        """4x4 pose of a sensor mounted ``height_m`` above the ground at ``spot``."""
+        """Return the 4x4 pose of a sensor mounted ``height_m`` above the ground at ``spot``."""
         pose = self.ground.pose(spot, height_m)
         cosine, sine = np.cos([pitch_rad, roll_rad]), np.sin([pitch_rad, roll_rad])
         pitch = np.array([[cosine[0], 0, sine[0]], [0, 1, 0], [-sine[0], 0, cosine[0]]])
@@ -115,12 +115,7 @@ class Scene:
 
 
 def build_scene(seed: int, config: SceneConfig | None = None) -> Scene:
-    """Build the scene of a seed.
-
-    Args:
-        seed: the same seed and configuration give the same scene.
-        config: what the scene holds.
-    """
+    """Build the scene of a seed; the same seed and configuration give the same scene."""
     settings = SceneConfig() if config is None else config
     streams = [np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(5)]
     plan_rng, start_rng, traffic_rng, frontage_rng, further_rng = streams
@@ -154,7 +149,7 @@ def _populate(
 
 
 def _start(layout: SceneLayout, config: SceneConfig, rng: np.random.Generator) -> Spot:
-    """The right lane of the first street; sometimes at an angle, in a junction if there is one near."""
+    """Return a spot in the right lane of the first street; sometimes at an angle, in a nearby junction."""
     street = layout.ground.streets[0]
     heading = float(rng.normal(0.0, 0.02))
     along = 0.0

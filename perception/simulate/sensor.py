@@ -1,4 +1,4 @@
-"""Spinning LiDAR sensors: where their rays go and what comes back."""
+"""Spinning LiDAR sensors: ray directions and returns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class RayGrid(NamedTuple):
     Attributes:
         directions: (beams * columns, 3) float32 unit vectors in the LiDAR frame.
         elevation_rad: (beams,) float64 nominal elevation of each beam, highest first.
-        azimuth_rad: (columns,) float64 nominal azimuth of each column, counter-clockwise from +x, rising.
-        sweep_fraction: (columns,) float64, time of the column within the turn relative to azimuth 0, in
-            turns, in [-0.5, 0.5).
-        gain: (beams,) float32, calibration of the intensity of each beam.
+        azimuth_rad: (columns,) float64 nominal azimuth of each column, counter-clockwise from +x, increasing.
+        sweep_fraction: (columns,) float64, time of the column relative to azimuth 0, in turns, in [-0.5,
+            0.5).
+        gain: (beams,) float32, intensity calibration of each beam.
     """
 
     directions: FloatArray
@@ -33,12 +33,12 @@ class RayGrid(NamedTuple):
 
 
 class Returns(NamedTuple):
-    """What the sensor reports for a set of rays that met a surface.
+    """Returns of rays that met a surface.
 
     Attributes:
         range_m: (N,) float32 measured ranges.
         intensity: (N,) float32 in [0, 1], in steps of 0.01.
-        kept: (N,) bool, False where the return was lost.
+        kept: (N,) bool, False for lost returns.
     """
 
     range_m: FloatArray
@@ -55,17 +55,18 @@ class SensorModel:
         elevation_deg: elevation of each beam, highest first.
         azimuth_step_deg: angle between two firings of a beam.
         azimuth_deg: first and last azimuth, counter-clockwise from +x; (-180, 180) is the whole turn.
-        height_m: height of the sensor above the ground under it.
-        range_min_m, range_max_m: nothing nearer or farther is reported.
+        height_m: height of the sensor above the ground.
+        range_min_m, range_max_m: limits of reported ranges.
         range_noise_m: standard deviation of the range.
-        angle_jitter_deg: standard deviation of a ray's direction, per axis; known to the sensor, so it
-            moves points along the surface and not off it.
-        falloff_m: range at which a surface of reflectivity 0.3 looks half as bright as it is.
-        weakest_echo: half of the echoes of this power are lost, relative to such a surface at that range.
+        angle_jitter_deg: standard deviation of a ray's direction, per axis. The sensor knows the direction,
+            so jitter moves points along the surface and not off it.
+        falloff_m: range at which a surface of reflectivity 0.3 appears half as bright.
+        weakest_echo: echo power, relative to such a surface at that range, at which half of the echoes are
+            lost.
         rate_hz: turns per second.
 
     Raises:
-        ValueError: no beam, an empty azimuth or range interval, or a step that is not positive.
+        ValueError: no beam, an empty azimuth or range interval, or a step of 0 or less.
     """
 
     name: str
@@ -83,7 +84,7 @@ class SensorModel:
 
     def __post_init__(self) -> None:
         if not self.elevation_deg:
-            raise ValueError("elevation_deg must name at least one beam")
+            raise ValueError("elevation_deg is empty; list at least one beam")
         if self.azimuth_step_deg <= 0:
             raise ValueError(f"azimuth_step_deg must be positive, got {self.azimuth_step_deg}")
         low, high = self.azimuth_deg
@@ -96,11 +97,11 @@ class SensorModel:
 
     @classmethod
     def preset(cls, name: str, *, azimuth_deg: tuple[float, float] = (-180.0, 180.0)) -> SensorModel:
-        """A known sensor.
+        """Return a known sensor.
 
         Args:
-            name: "64" (like the HDL-64E of KITTI), "32" (HDL-32E of nuScenes), "16" (VLP-16), "128" (Alpha
-                Prime, beams densest around the horizon), or "long" (128 beams of 0.2 degrees that see 300 m).
+            name: "64" (HDL-64E, as in KITTI), "32" (HDL-32E, as in nuScenes), "16" (VLP-16), "128" (Alpha
+                Prime, densest around the horizon), or "long" (128 beams at 0.2 degrees, range 300 m).
             azimuth_deg: part of the turn to simulate.
 
         Raises:
@@ -118,7 +119,7 @@ class SensorModel:
         return len(self.elevation_deg)
 
     def rays(self, rng: np.random.Generator) -> RayGrid:
-        """The rays of one turn, with the jitter of ``rng``."""
+        """Return the rays of one turn, with random jitter."""
         low, high = np.radians(self.azimuth_deg)
         columns = max(1, round((high - low) / np.radians(self.azimuth_step_deg)))
         azimuth = low + (np.arange(columns) + 0.5) * ((high - low) / columns)
@@ -146,18 +147,19 @@ class SensorModel:
         gain: FloatArray,
         rng: np.random.Generator,
     ) -> Returns:
-        """Turn exact hits into noisy returns.
+        """Convert exact hits into noisy returns.
 
-        The echo is the received power relative to that of a surface of reflectivity 0.3, met squarely at
-        ``falloff_m``. Like the sensor of KITTI, the model reports reflectivity rather than power as long as
-        the echo is strong; weak echoes are reported too dim, and the weakest are lost.
+        The echo is the received power relative to that of a surface of reflectivity 0.3 at normal incidence
+        at ``falloff_m``. Like KITTI's sensor, the model reports reflectivity instead of power for strong
+        echoes. Weak echoes are reported too dim, and the weakest are lost.
 
         Args:
             distance_m: (N,) float32, true distances.
-            incidence_cosine: (N,) float32 in [0, 1], 1 where the ray meets the surface squarely.
+            incidence_cosine: (N,) float32 in [0, 1], 1 at normal incidence.
             materials: (N,) uint8 values of ``Material``.
             reflectivity: (N,) float32 in [0, 1].
-            gain: (N,) float32, calibration of the intensity of the beams.
+            gain: (N,) float32, intensity calibration of the beams.
+            rng: source of the noise.
         """
         cosine = np.maximum(incidence_cosine, np.float32(1e-3))
         power = (reflectivity + 0.01) / 0.3 * RETRO_GAIN[materials] * cosine**0.4
@@ -179,7 +181,7 @@ class SensorModel:
 
 
 def _intensity(strength: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Noisy intensity in steps of 0.01, with the dimmest reported as 0."""
+    """Return noisy intensities in steps of 0.01, with the dimmest reported as 0."""
     noise = 1.0 + 0.17 * rng.standard_normal(len(strength), np.float32)
     value = strength * noise + 0.02 * rng.standard_normal(len(strength), np.float32)
     floored = np.where(value < 0.03, 0.0, value)
@@ -187,7 +189,7 @@ def _intensity(strength: FloatArray, rng: np.random.Generator) -> FloatArray:
 
 
 def _beam_gain(beams: int, rng: np.random.Generator) -> FloatArray:
-    """(beams,) calibration of the intensity: about 1, and a few beams that see little."""
+    """Return (beams,) intensity calibrations: about 1, and low for a few weak beams."""
     gain = np.clip(rng.normal(1.0, 0.12, beams), 0.6, 1.4)
     gain[rng.random(beams) < 0.06] *= 0.15
     return gain.astype(np.float32)
@@ -197,8 +199,8 @@ def _evenly(high_deg: float, low_deg: float, beams: int) -> tuple[float, ...]:
     return tuple(float(value) for value in np.linspace(high_deg, low_deg, beams))
 
 
-#: name -> elevations, azimuth step. The 64-beam sensor has two blocks of 32 with different spacing; the
-#: elevations are those that the scans published with KITTI show, a little narrower than the data sheet's.
+#: Name to elevations and azimuth step. The 64-beam sensor has two blocks of 32 with different spacing. Its
+#: elevations are measured in KITTI's scans and slightly narrower than in the data sheet.
 _PRESETS: dict[str, tuple[tuple[float, ...], float]] = {
     "64": (_evenly(2.3, -7.8, 32) + _evenly(-8.4, -23.6, 32), 1 / 6),
     "32": (_evenly(10.67, -30.67, 32), 0.17),

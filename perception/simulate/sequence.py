@@ -1,4 +1,4 @@
-"""Drives: scans of one scene from a moving robot, with ego poses and persistent object numbers."""
+"""Drives: scans of one scene from a moving robot, with ego poses and persistent track ids."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def simulate_sequence(
     interval_s: float = 0.1,
     rolling_shutter: bool = False,
 ) -> Iterator[SimulatedScan]:
-    """A drive down the first street of a random scene.
+    """Simulate a drive along the first street of a random scene.
 
     Args:
         seed: the same arguments give the same scans, bit by bit.
         frames: number of scans.
-        scene: what the scene holds; make its extent larger than the length of the drive.
-        sensor: a 64-beam sensor if left out.
+        scene: settings of the scene; its extent should exceed the length of the drive.
+        sensor: by default a 64-beam sensor.
         speed_m_s: speed of the robot.
         interval_s: time between scans.
-        rolling_shutter: whether the robot moves during a turn of the sensor, which skews the points.
+        rolling_shutter: True if the robot moves during a sensor turn, which skews the points.
 
     Yields:
         One scan after another; ``world_from_lidar`` is the ego pose, ``track_ids`` persist.
@@ -65,19 +65,19 @@ def scan_along(
     start_time_s: float = 0.0,
     rolling_shutter: bool = False,
 ) -> Iterator[SimulatedScan]:
-    """Scan a scene from a list of places.
+    """Scan a scene from a list of positions.
 
     Args:
         scene: from ``build_scene``.
-        spots: where the robot is at each scan, in street coordinates.
-        seed: source of jitter, noise and lost returns.
-        sensor: a 64-beam sensor if left out.
+        spots: positions of the robot, in street coordinates.
+        seed: of jitter, noise and lost returns.
+        sensor: by default a 64-beam sensor.
         interval_s: time between scans.
-        start_time_s: time of the first scan; moves the objects.
-        rolling_shutter: whether the robot moves during a turn of the sensor.
+        start_time_s: time of the first scan, which moves the objects.
+        rolling_shutter: True if the robot moves during a sensor turn.
 
     Yields:
-        One scan for each place.
+        One scan per position.
 
     Raises:
         ImportError: Open3D is missing.
@@ -97,7 +97,7 @@ def scan_along(
 
 
 def _motion(poses: list[npt.NDArray[np.float64]], index: int, interval_s: float) -> SweepMotion:
-    """Speed and yaw rate between a pose and its neighbour."""
+    """Return speed and yaw rate between a pose and its neighbour."""
     if len(poses) < 2:
         return SweepMotion()
     first = min(index, len(poses) - 2)

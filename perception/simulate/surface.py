@@ -1,4 +1,4 @@
-"""What surfaces do to a laser pulse: reflectivity, lost returns, roughness."""
+"""Response of surfaces to a laser pulse: reflectivity, lost returns, roughness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 class Material(IntEnum):
-    """Kind of surface; the value is stored a byte a triangle."""
+    """Kind of surface, stored as one byte per triangle."""
 
     ASPHALT = 0
     PAVEMENT = 1
@@ -33,15 +33,14 @@ class Material(IntEnum):
 
 @dataclass(frozen=True)
 class Surface:
-    """How one material answers a pulse.
+    """Response of one material to a pulse.
 
     Attributes:
         reflectivity: intensity at normal incidence and short range, in [0, 1].
         incidence_power: exponent of cos(incidence angle) in the intensity; 0 for rough, large for glossy.
-        return_probability: chance that a pulse at normal incidence and short range comes back at all.
-        roughness_m: standard deviation of the height of the surface's texture; adds to the range noise, the
-            more the flatter the ray.
-        retro_gain: how much more light than a matt surface it sends back to the sensor.
+        return_probability: chance of a return at normal incidence and short range.
+        roughness_m: standard deviation of the surface height; adds range noise, more at grazing incidence.
+        retro_gain: light returned to the sensor relative to a matt surface.
     """
 
     reflectivity: float
@@ -75,7 +74,7 @@ def _column(name: str) -> npt.NDArray[np.float32]:
     return np.array([getattr(SURFACES[material], name) for material in Material], np.float32)
 
 
-#: One entry a material, indexed by ``Material``.
+#: One entry per material, indexed by ``Material``.
 INCIDENCE_POWER: Final = _column("incidence_power")
 RETURN_PROBABILITY: Final = _column("return_probability")
 ROUGHNESS_M: Final = _column("roughness_m")

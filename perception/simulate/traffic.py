@@ -20,11 +20,11 @@ class SceneObject:
     """One labelled object.
 
     Attributes:
-        track_id: number of the object, the same in every scan of a scene.
+        track_id: number of the object, constant in every scan of a scene.
         label: class name.
         mesh: shape; origin on the ground under the centre, x forward.
-        spot: place at time 0 in street coordinates.
-        speed_m_s: speed along the heading; 0 for what is parked.
+        spot: position at time 0 in street coordinates.
+        speed_m_s: speed along the heading; 0 for parked objects.
     """
 
     track_id: int
@@ -34,7 +34,7 @@ class SceneObject:
     speed_m_s: float = 0.0
 
     def world_from_object(self, ground: Ground, time_s: float) -> npt.NDArray[np.float64]:
-        """4x4 pose at a time after the start of the scene."""
+        """Return the 4x4 pose at a time after the start of the scene."""
         distance, (u, v, heading) = self.speed_m_s * time_s, self.spot
         moved_u, moved_v = u + distance * float(np.cos(heading)), v + distance * float(np.sin(heading))
         return ground.pose(Spot(moved_u, moved_v, heading))
@@ -42,12 +42,12 @@ class SceneObject:
 
 @dataclass
 class TrafficBuilder:
-    """Places labelled objects on the streets of a layout.
+    """Builder that places labelled objects on the streets of a layout.
 
     Attributes:
-        layout: streets and places taken; updated.
+        layout: streets and occupied areas; updated.
         rng: source of every random choice.
-        objects: what was placed so far.
+        objects: objects placed so far.
     """
 
     layout: SceneLayout
@@ -55,7 +55,7 @@ class TrafficBuilder:
     objects: list[SceneObject] = field(default_factory=list)
 
     def park_cars(self, fill: float) -> None:
-        """Fill the parking strips; ``fill`` is the chance that a bay is taken."""
+        """Fill the parking strips; ``fill`` is the chance that a bay is occupied."""
         for street in self.layout.ground.streets:
             density = fill * float(self.rng.uniform(0.4, 1.3))
             for side, kind in zip((1.0, -1.0), street.parking, strict=True):
@@ -63,7 +63,7 @@ class TrafficBuilder:
                     self._park_row(street, side, kind, density)
 
     def park_on_drives(self, chance: float) -> None:
-        """Cars beside houses, at right angles to the street."""
+        """Park cars next to houses, at right angles to the street."""
         for street in self.layout.ground.streets:
             for side in (-1.0, 1.0):
                 for along in np.arange(-self.layout.extent_m, self.layout.extent_m, 17.0):
@@ -76,7 +76,7 @@ class TrafficBuilder:
                         self._place_car(place, 0.0, off_road=True)
 
     def drive_cars(self, per_100m: float, speed_m_s: float) -> None:
-        """Cars in the lanes; those on streets that cross the first one wait."""
+        """Place cars in the lanes; those on streets that cross the first one wait."""
         for street in self.layout.ground.streets:
             moving = street.axis == "u"
             mean = per_100m * self.layout.character.traffic * self.layout.extent_m / 50.0
@@ -87,7 +87,7 @@ class TrafficBuilder:
                 self._place_car(self.lane_spot(street, along), speed_m_s if moving else 0.0, gap_m=2.0)
 
     def add_cyclists(self, per_100m: float, speed_m_s: float) -> None:
-        """Cyclists near the kerb or on the pavement."""
+        """Place cyclists near the kerb or on the pavement."""
         for street in self._populated(per_100m):
             along = float(self.rng.uniform(-self.layout.extent_m, self.layout.extent_m))
             side = float(self.rng.choice([-1.0, 1.0]))
@@ -97,7 +97,7 @@ class TrafficBuilder:
             self.place("Cyclist", sample_cyclist(self.rng), street.spot(along, lateral, heading), moving)
 
     def add_pedestrians(self, per_100m: float, speed_m_s: float) -> None:
-        """Pedestrians on pavements, alone or in small groups, a few crossing the street."""
+        """Place pedestrians on pavements, alone or in small groups; a few cross the street."""
         for street in self._populated(per_100m):
             along = float(self.rng.uniform(-self.layout.extent_m, self.layout.extent_m))
             side = float(self.rng.choice([-1.0, 1.0]))
@@ -144,7 +144,7 @@ class TrafficBuilder:
             self._place_car(street.spot(along, lateral, direction + float(jitter(0, 0.025))), 0.0)
 
     def lane_spot(self, street: Street, along_m: float) -> Spot:
-        """A place in the lane of either direction."""
+        """Return a spot in the lane of either direction."""
         side = float(self.rng.choice([-1.0, 1.0]))
         lateral = side * float(street.lanes_m / 2 + self.rng.normal(0, 0.2))
         heading = (0.0 if side < 0 else np.pi) + float(self.rng.normal(0, 0.02))
@@ -159,7 +159,7 @@ class TrafficBuilder:
         self.place(label, mesh, spot, speed_m_s, gap_m)
 
     def place(self, label: str, mesh: Mesh, spot: Spot, speed_m_s: float, gap_m: float = 0.15) -> None:
-        """Add an object where there is room for it and ``gap_m`` around it; otherwise nothing changes."""
+        """Place an object if there is room for it and ``gap_m`` around it; otherwise change nothing."""
         length, width, _ = mesh.vertices.max(0) - mesh.vertices.min(0)
         if max(abs(spot.u), abs(spot.v)) > self.layout.extent_m:
             return

@@ -1,4 +1,4 @@
-"""What each ray of a scan meets first, windows included."""
+"""First surface that each ray of a scan meets, including windows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from perception.simulate.raycast import Hits, RayCaster
 from perception.simulate.scene import Scene
 from perception.simulate.surface import Material
 
-#: Share of the pulses on a window that go through it, and what is left of their strength afterwards.
+#: Share of the pulses that pass through a window, and their remaining strength.
 _TRANSMITTED_SHARE, _TRANSMITTED_STRENGTH = 0.3, 0.5
-#: Rays that go on behind a window start this far behind the pane.
+#: Distance behind the pane at which transmitted rays start.
 _BEHIND_PANE_M = 0.02
 
 
 class RayHits(NamedTuple):
-    """What rays meet.
+    """Surfaces that rays meet.
 
     Attributes:
-        distance_m: (R,) float32, infinite where a ray meets nothing.
-        owner: (R,) int32 row of the object, -1 for scenery and nothing.
-        materials: (R,) uint8 values of ``Material``; undefined where a ray meets nothing.
+        distance_m: (R,) float32, infinite without a hit.
+        owner: (R,) int32 row of the object, -1 for scenery and for no hit.
+        materials: (R,) uint8 values of ``Material``; undefined without a hit.
         reflectivity: (R,) float32 in [0, 1].
-        incidence_cosine: (R,) float32 in [0, 1], 1 where the ray meets the surface squarely.
+        incidence_cosine: (R,) float32 in [0, 1], 1 at normal incidence.
     """
 
     distance_m: FloatArray
@@ -50,7 +50,7 @@ class SceneView:
 
     Args:
         scene: ground and scenery.
-        static: ray caster over ``scene.static``, made once a scene.
+        static: ray caster over ``scene.static``, built once per scene.
         meshes: the objects at this moment in world coordinates.
     """
 
@@ -62,10 +62,8 @@ class SceneView:
         self._owner = np.repeat(np.arange(len(meshes), dtype=np.int32), [len(mesh) for mesh in meshes])
 
     def look(self, rays: FloatArray) -> RayHits:
-        """The first surface on each ray.
-
-        Args:
-            rays: (R, 6) float32 origins (metres) and unit directions in world coordinates.
+        """Return the first surface on each of (R, 6) float32 rays: origins (metres) and unit directions in
+        the world.
         """
         static, dynamic = self._static.cast(rays), self._dynamic.cast(rays)
         on_object = dynamic.distance_m < static.distance_m
@@ -82,7 +80,7 @@ class SceneView:
         return RayHits(distance, owner, materials, reflectivity, cosine.astype(np.float32))
 
     def look_through(self, rays: FloatArray, first: RayHits, rng: np.random.Generator) -> RayHits:
-        """As ``first``, but some of the rays that meet a car's window go on to what is behind it."""
+        """Return ``first``, but let some of the rays through car windows to the surface behind."""
         panes = np.flatnonzero((first.materials == Material.GLASS) & (first.owner >= 0))
         panes = panes[rng.random(len(panes)) < _TRANSMITTED_SHARE]
         step = first.distance_m[panes] + np.float32(_BEHIND_PANE_M)
@@ -99,7 +97,7 @@ class SceneView:
         )
 
     def _scenery(self, rays: FloatArray, static: Hits) -> tuple[npt.NDArray[np.uint8], FloatArray]:
-        """(R,) material and (R,) reflectivity of ground and scenery where rays meet them."""
+        """Return (R,) materials and (R,) reflectivities of ground and scenery at the hits."""
         scenery = self._scene.static
         triangle = np.maximum(static.triangle, 0)
         materials, reflectivity = scenery.materials[triangle], scenery.reflectivity[triangle]

@@ -1,4 +1,4 @@
-"""Things over time: identities, speeds and histories from a detector's boxes, frame by frame."""
+"""Tracking: identities, velocities and histories of objects from detections, frame by frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which box belongs to which track: gates, costs of the pairs within, and the best assignment."""
+"""Assignment of boxes to tracks: gates, costs of the pairs inside them, and the cheapest assignment."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from scipy.spatial import cKDTree
 
 from perception.track.state import Float64Array, Int64Array
 
-#: Beyond so many entries pairs come from a tree and not from a table.
+#: With more entries, a k-d tree replaces the distance table.
 _TABLE = 1 << 14
-#: Groups of tracks and boxes larger than this are matched greedily.
+#: Larger problems are matched greedily.
 _LARGEST = 256
 _FAR = 1e6
 
 
 class Pairs(NamedTuple):
-    """Tracks and boxes within the gates, (P,) rows of each."""
+    """Candidate pairs: (P,) track rows and (P,) box rows."""
 
     track: Int64Array
     box: Int64Array
 
 
 def near_pairs(tracks: Float64Array, boxes: Float64Array, gates: Float64Array) -> Pairs:
-    """Pairs that are near on the ground.
+    """Find pairs whose ground distance lies within the track's gate.
 
     Args:
-        tracks: (N, 2) expected centres.
+        tracks: (N, 2) predicted centres.
         boxes: (M, 2) centres.
         gates: (N,) metres.
     """
@@ -45,16 +45,16 @@ def near_pairs(tracks: Float64Array, boxes: Float64Array, gates: Float64Array) -
 def assign(
     pairs: Pairs, cost: Float64Array, tracks: int, boxes: int, *, alone: Float64Array | float = _FAR
 ) -> Pairs:
-    """Pairs of least cost, each track and each box at most once.
+    """Choose the cheapest pairs, with each track and each box used at most once.
 
-    Small problems are solved exactly; in large ones the cheapest pair is taken again and again.
+    Small problems are solved exactly, large ones greedily.
 
     Args:
-        pairs: that may be.
-        cost: (P,) of each; finite.
+        pairs: candidates.
+        cost: (P,) finite.
         tracks, boxes: how many there are.
-        alone: what it costs to leave a track and a box alone, (P,) or of all; pairs that cost more are not
-            made, and two pairs give way to one where that costs less. By default as many as can be are made.
+        alone: cost of leaving a track and a box unpaired, scalar or (P,). Pairs that cost more are not made.
+            By default as many pairs as possible are made.
     """
     spared = cost - alone
     if tracks <= _LARGEST and boxes <= _LARGEST:
@@ -83,13 +83,13 @@ def _greedy(pairs: Pairs, cost: Float64Array, tracks: int, boxes: int) -> Pairs:
 def distance_cost(
     tracks: Float64Array, boxes: Float64Array, gates: Float64Array, turn: Float64Array, size: Float64Array
 ) -> Float64Array:
-    """(P,) costs of aligned rows of boxes: distance over the gate, and what heading and size are off.
+    """Return (P,) costs of aligned rows: distance over gate, plus penalties for heading and size differences.
 
     Args:
         tracks, boxes: (P, 7) in the map.
         gates: (P,) metres.
-        turn: (P,) cost of a quarter turn; a half turn costs nothing.
-        size: (P,) cost of a size that is off by half.
+        turn: (P,) cost of a quarter turn; a half turn is free.
+        size: (P,) cost of a size difference of one half.
     """
     offset = tracks[:, :3] - boxes[:, :3]
     distance = np.sqrt((offset * offset).sum(1)) / gates

@@ -1,4 +1,4 @@
-"""What a tracker expects of things by class, and of detectors."""
+"""Settings of the tracker: motion, noise and reporting thresholds per class."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ from perception.track.state import Float64Array, Int64Array
 
 @dataclass(frozen=True)
 class ClassConfig:
-    """How things of a class move, are found and vanish.
+    """Motion, noise and reporting settings of one class.
 
-    Scores are taken as log-odds, ``log(p / (1 - p))``: 0 is even odds. How far a track is believed in is one
-    sum, in log-odds too: of its score now, the mean of its scores, the logarithm of how many boxes it had,
-    and its range (a weak box nearby tells more against a thing than one far away), each with a weight.
+    Scores are log-odds, ``log(p / (1 - p))``, so 0 means even odds. The belief in a track is a weighted sum,
+    also in log-odds. Its terms are the current score, the mean score, the logarithm of the number of boxes,
+    and the range. The range counts because a weak box nearby is stronger evidence against an object than a
+    distant one.
 
     Attributes:
-        gate_m: a box farther than this from where a track is expected is none of it.
-        gate_growth_m_s: so much farther for each second without a box.
-        turn_cost: what a heading off by a quarter turn costs, in gates; a half turn costs nothing.
-        size_cost: what a size off by half costs, in gates.
-        alone_cost: what it costs to leave a track without a box and the box to itself, in gates: a pair that
-            costs more is not made. Of a track that was seen once, and where
-            frames come slower than at 4 Hz, at least a gate: nobody knows the speed.
-        high_score: boxes from this log-odds on are associated first, and may found a track.
-        low_score: boxes below this are not looked at.
-        score_weight, mean_weight, hits_weight, range_weight, bias: of the belief; the range in metres.
-        tell_from: a track is told from this belief on.
-        mend_from: with what came later at hand, a whole track is told from this belief on.
-        coast_bias, coast_weight: belief that being unseen costs beside the score now, and each frame of it.
-        coast_from: an unseen track is told from this belief on,
-        coast_s: and so long,
-        forget_s: and may be seen again so long, and for three frames where those take longer.
-        join_s: with what came later at hand, gaps so long are filled, and fragments joined.
-        reidentify_s: later than that it comes back by its vector, up to so long.
-        reidentify_from: least product of the vectors.
-        position_sigma_m: of the centre of a box.
-        acceleration_sigma: of the thing, root of the spectral density, m/s^1.5.
-        speed_sigma_m_s: of the speed of a thing that was seen once.
-        yaw_sigma_rad: of the heading of a box.
-        yaw_rate_sigma: of headings over time, rad/s^0.5.
-        size_memory: how many boxes a size is averaged over, at most.
-        moving_m_s: a thing is told to move from this speed on, where that is beyond doubt.
+        gate_m: greatest distance of a box from the predicted position.
+        gate_growth_m_s: growth of the gate per second without a box.
+        turn_cost: cost of a heading that differs by a quarter turn, in gates; a half turn is free.
+        size_cost: cost of a size that differs by half, in gates.
+        alone_cost: cost of leaving a track and a box unpaired, in gates; dearer pairs are not made. It is at
+            least one gate for tracks with a single box and for frames slower than 4 Hz, whose speed is
+            unknown.
+        high_score: boxes above these log-odds are associated first and can start a track.
+        low_score: boxes below these log-odds are ignored.
+        score_weight, mean_weight, hits_weight, range_weight, bias: weights of the belief; range in metres.
+        tell_from: least belief at which a track is reported.
+        mend_from: least belief in a whole track, in delayed and global modes.
+        coast_bias, coast_weight: change of belief in an unseen track: once, and per missed frame.
+        coast_from: least belief at which an unseen track is reported.
+        coast_s: longest time an unseen track is reported.
+        forget_s: longest time an unseen track can still be matched; at least three frames.
+        join_s: longest gap that delayed and global modes fill, and over which fragments are joined.
+        reidentify_s: longest time after which a lost track can return by its embedding.
+        reidentify_from: least dot product of the two embeddings.
+        position_sigma_m: standard deviation of a box centre.
+        acceleration_sigma: root of the spectral density of the acceleration, m/s^1.5.
+        speed_sigma_m_s: standard deviation of the speed of an object seen once.
+        yaw_sigma_rad: standard deviation of a box heading.
+        yaw_rate_sigma: heading noise over time, rad/s^0.5.
+        size_memory: most boxes that a size is averaged over.
+        moving_m_s: least speed of a track reported as moving.
 
     Raises:
-        ConfigError: a field is no finite number, or a negative size, time or deviation.
+        ConfigError: a field is not a finite number, or a size, time or deviation is negative.
     """
 
     gate_m: float = 3.0
@@ -106,15 +107,15 @@ def _classes() -> dict[str, ClassConfig]:
 
 @dataclass(frozen=True)
 class TrackerConfig:
-    """What a :class:`~perception.track.Tracker` expects.
+    """Settings of a :class:`~perception.track.Tracker`.
 
     Attributes:
-        classes: by class name.
-        other: of classes that are not named.
-        frame_s: time between frames that say none.
+        classes: settings by class name.
+        other: settings of all other classes.
+        frame_s: time between frames without time stamps.
 
     Raises:
-        ConfigError: a time that is not above 0.
+        ConfigError: ``frame_s`` is not above 0.
     """
 
     classes: Mapping[str, ClassConfig] = field(default_factory=_classes)
@@ -127,7 +128,7 @@ class TrackerConfig:
 
     @classmethod
     def for_log_odds(cls) -> TrackerConfig:
-        """For boxes whose scores are log-odds as a network gave them: fitted to PointRCNN's on KITTI."""
+        """Return settings for scores that are raw log-odds, fitted to PointRCNN's boxes on KITTI."""
         raw = {
             name: replace(one, high_score=0.0, coast_bias=0.2, **_RAW[name])
             for name, one in _classes().items()
@@ -136,9 +137,9 @@ class TrackerConfig:
 
     @classmethod
     def for_nuscenes(cls) -> TrackerConfig:
-        """For the classes of nuScenes' tracking task, at its two frames a second.
+        """Return settings for nuScenes' tracking task: its classes at two frames per second.
 
-        All that is seen is told: its benchmark chooses among tracks by their scores.
+        Every observed track is reported, because the benchmark selects tracks by score.
         """
         shared: dict[str, Any] = {
             "alone_cost": 1.25,
@@ -156,7 +157,7 @@ class TrackerConfig:
         )
 
 
-#: Gates in metres are those of CenterPoint's tracker (Yin et al., CVPR 2021).
+#: The gates are those of CenterPoint's tracker (Yin et al., CVPR 2021).
 _NUSCENES: dict[str, dict[str, float]] = {
     "car": {"gate_m": 4.0, "position_sigma_m": 0.4, "acceleration_sigma": 2.0},
     "truck": {"gate_m": 4.0, "position_sigma_m": 0.4, "acceleration_sigma": 2.0},
@@ -166,7 +167,7 @@ _NUSCENES: dict[str, dict[str, float]] = {
     "motorcycle": {"gate_m": 13.0},
     "bicycle": {"gate_m": 3.0, "acceleration_sigma": 2.5, "speed_sigma_m_s": 5.0},
 }
-#: Cars: a logistic regression on which boxes of tracks are true, on nine sequences of KITTI; others by hand.
+#: Cars: logistic regression of true track boxes on nine KITTI sequences. Other classes: set by hand.
 _RAW = {
     "Car": {"bias": -10.8, "range_weight": 0.16},
     "Pedestrian": {"bias": -8.0, "range_weight": 0.16},
@@ -175,12 +176,7 @@ _RAW = {
 
 
 class Parameters:
-    """The numbers of a config as columns, by the number that a class has in a tracker.
-
-    Args:
-        config: of the tracker.
-        names: classes that have numbers already.
-    """
+    """Columns of a config's fields, indexed by the tracker's class numbers."""
 
     def __init__(self, config: TrackerConfig, names: Sequence[str] = ()) -> None:
         self.config = config
@@ -189,7 +185,7 @@ class Parameters:
         self._fill()
 
     def numbers_of(self, labels: Sequence[str]) -> Int64Array:
-        """(M,) numbers of class names; new ones are added."""
+        """Return (M,) class numbers of labels; new labels get new numbers."""
         found = [self._number.get(label, -1) for label in labels]
         if -1 in found:
             for label in labels:
@@ -201,7 +197,7 @@ class Parameters:
         return np.array(found, np.int64)
 
     def column(self, name: str) -> Float64Array:
-        """(classes,) float64 of a field of :class:`ClassConfig`."""
+        """Return the (classes,) float64 values of a :class:`ClassConfig` field."""
         return self._columns[name]
 
     def _fill(self) -> None:
@@ -210,7 +206,8 @@ class Parameters:
             item.name: np.array([getattr(one, item.name) for one in chosen], np.float64)
             for item in fields(ClassConfig)
         }
-        # Variances of a centre, a heading and a first speed; what a second adds to speed and heading.
+        # Variances of centre, heading and initial speed, then growth of speed and heading variance per
+        # second.
         self.noise = self.column("position_sigma_m") ** 2
         self.yaw_noise = self.column("yaw_sigma_rad") ** 2
         self.speed_noise = self.column("speed_sigma_m_s") ** 2

@@ -1,8 +1,8 @@
-"""Kalman filters of constant velocity for all tracks at once.
+"""Constant-velocity Kalman filters of all tracks at once.
 
-Noise is the same along all axes, so the covariance of a track is one 2x2 for every axis, which no turn of the
-map changes, and the filter is a few products of columns (Bar-Shalom, Li and Kirubarajan, "Estimation with
-Applications to Tracking and Navigation", 2001, section 6.2: white noise acceleration).
+Noise is the same along all axes. The covariance of a track is therefore one 2x2 matrix for every axis, which
+rotations of the map leave unchanged. Source: Bar-Shalom, Li and Kirubarajan, "Estimation with Applications to
+Tracking and Navigation" (2001), section 6.2: white noise acceleration.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _MOST_VOTES = 10.0
 
 
 def wrapped(angle_rad: Float64Array) -> Float64Array:
-    """Angles in [-pi, pi)."""
+    """Wrap angles to [-pi, pi)."""
     return (angle_rad + np.pi) % (2 * np.pi) - np.pi
 
 
 def predict(numbers: Float64Array, seconds: float, density: Float64Array, turning: Float64Array) -> None:
-    """Move tracks on, in place.
+    """Predict the state of tracks, in place.
 
     Args:
         numbers: (N, 18) of a :class:`~perception.track.state.TrackState`.
-        seconds: to move them on.
+        seconds: prediction time.
         density: (N,) spectral density of the acceleration, m^2/s^3.
-        turning: (N,) variance of the heading that a second adds, rad^2.
+        turning: (N,) growth of the heading variance, rad^2/s.
     """
     numbers[:, CENTRE] += seconds * numbers[:, VELOCITY]
     place, both, speed = numbers[:, SPREAD].T
@@ -55,17 +55,14 @@ def correct(
     yaw_noise: Float64Array,
     memory: Float64Array,
 ) -> Float64Array:
-    """Tracks after their boxes.
+    """Return the (N, 18) states after an update with their boxes.
 
     Args:
-        numbers: (N, 18) as predicted.
+        numbers: (N, 18) predicted states.
         boxes: (N, 7) in the map.
         noise: (N,) variance of a centre along an axis, m^2.
         yaw_noise: (N,) variance of a heading, rad^2.
         memory: (N,) most boxes that a size is averaged over.
-
-    Returns:
-        (N, 18).
     """
     found = numbers.copy()
     offset = boxes[:, :3] - numbers[:, CENTRE]
@@ -83,7 +80,7 @@ def correct(
 
 
 def _turn(numbers: Float64Array, yaw: Float64Array, noise: Float64Array) -> None:
-    """Headings. Detectors take front for back now and then: the votes of all boxes decide which it is."""
+    """Update headings. Detectors sometimes swap front and back, so the votes of all boxes decide."""
     off = wrapped(yaw - numbers[:, YAW])
     back = np.abs(off) > np.pi / 2
     off = np.where(back, off - np.copysign(np.pi, off), off)

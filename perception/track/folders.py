@@ -1,10 +1,10 @@
-"""Another detector's boxes, in a folder laid out as KITTI's tracking data: its sequences tracked and written.
+"""Tracking of another detector's boxes, stored in KITTI's tracking layout.
 
-seqmap.txt                     a line "SSSS empty 000000 frames" a sequence
-detections*/CLASS/SSSS.txt     boxes, as AB3DMOT keeps them (perception.data.kitti.tracking)
-calib/SSSS.txt                 camera and LiDAR
-poses/SSSS.txt                 rows of 3x4 map_from_lidar, one a frame; need not be there. SSSS/poses.txt
-                               is read too, and poses.txt with the rows of all sequences in order
+seqmap.txt                     a line "SSSS empty 000000 frames" per sequence
+detections*/CLASS/SSSS.txt     boxes, as AB3DMOT stores them (perception.data.kitti.tracking)
+calib/SSSS.txt                 camera and LiDAR calibration
+poses/SSSS.txt                 optional; a 3x4 row map_from_lidar per frame. SSSS/poses.txt is read too, and
+                               poses.txt with the rows of all sequences in order
 """
 
 from __future__ import annotations
@@ -38,20 +38,17 @@ from perception.types import Detections
 
 @dataclass(frozen=True, eq=False)
 class DetectionFolder:
-    """Such a folder.
-
-    Attributes:
-        path: of it.
+    """A folder in the layout above.
 
     Raises:
-        DataError: where a file is missing or cannot be used.
+        DataError: a file is missing or invalid.
     """
 
     path: Path
 
     @cached_property
     def lengths(self) -> dict[str, int]:
-        """Frames of each sequence."""
+        """Frames per sequence."""
         return read_sequence_lengths(self.path / "seqmap.txt")
 
     @cached_property
@@ -61,39 +58,39 @@ class DetectionFolder:
         if len(found) != 1:
             names = ", ".join(folder.name for folder in found) or "none"
             raise DataError(
-                f"{self.path}: expected one folder detections*/ with a folder a class in it, there is {names}"
+                f"{self.path}: found {names}; keep exactly one folder detections*/ with one folder per class"
             )
         classes = {folder.name: folder for folder in sorted(found[0].iterdir()) if folder.is_dir()}
         if not classes:
-            raise DataError(f"{found[0]}: holds no folder of a class, such as Car/")
+            raise DataError(f"{found[0]}: no class folders; add one per class, such as Car/")
         return classes
 
     @cached_property
     def rows(self) -> dict[str, TrackRows]:
-        """The boxes of each sequence, by frame."""
+        """Boxes of each sequence, by frame."""
         found = {}
         for name, frames in self.lengths.items():
             parts = [read_detections(folder / f"{name}.txt", label) for label, folder in self.classes.items()]
             joined = TrackRows.joined(parts)
             if len(joined) and joined.frame.max() >= frames:
                 raise DataError(
-                    f"{self.path}: sequence {name}: a box in frame {joined.frame.max()}, but seqmap.txt says"
-                    f" {frames} frames, from 0"
+                    f"{self.path}: sequence {name} has boxes in frame {joined.frame.max()}, but seqmap.txt"
+                    f" lists {frames} frames, numbered from 0; correct one of the two"
                 )
             found[name] = joined.rows(np.argsort(joined.frame, kind="stable"))
         return found
 
     @cached_property
     def scores_are_log_odds(self) -> bool:
-        """Whether some score is no probability."""
+        """True if any score lies outside [0, 1]."""
         return any(((rows.score < 0) | (rows.score > 1)).any() for rows in self.rows.values())
 
     def calibration(self, name: str) -> CameraCalibration:
-        """Of a sequence."""
+        """Return the calibration of a sequence."""
         return read_calibration(self.path / "calib" / f"{name}.txt")
 
     def poses(self, name: str) -> Callable[[int], np.ndarray] | None:
-        """The pose of each frame of a sequence, (4, 4) map_from_lidar; None where there are none."""
+        """Return a function from frame to pose, (4, 4) map_from_lidar; None if the sequence has no poses."""
         for path in (self.path / "poses" / f"{name}.txt", self.path / name / "poses.txt"):
             if path.is_file():
                 own = ScanPoses(path)
@@ -106,7 +103,7 @@ class DetectionFolder:
         return lambda frame: every.find(str(before + frame), before + frame).map_from_lidar
 
     def moments(self, name: str) -> list[Moment]:
-        """The frames of a sequence, with boxes in the LiDAR frame and scores as probabilities."""
+        """Return the frames of a sequence, with boxes in the LiDAR frame and scores as probabilities."""
         rows, calibration, poses = self.rows[name], self.calibration(name), self.poses(name)
         boxes = boxes_from_objects(camera_objects(rows), calibration).boxes
         scores = (probability(rows.score) if self.scores_are_log_odds else rows.score).astype(np.float32)
@@ -122,11 +119,11 @@ class DetectionFolder:
 
     @property
     def config(self) -> TrackerConfig:
-        """What fits its scores."""
+        """Tracker settings for the scores of this folder."""
         return TrackerConfig.for_log_odds() if self.scores_are_log_odds else TrackerConfig()
 
     def track(self, name: str, mode: Mode, config: TrackerConfig | None = None) -> TrackRows:
-        """The tracks of a sequence as rows of a result file, with scores of the kind that the boxes have."""
+        """Return the tracks of a sequence as rows of a result file, scored like the input boxes."""
         tracks = track_recording(self.moments(name), self.config if config is None else config, mode=mode)
         return rows_of_tracks(list(tracks), self.calibration(name), log_odds_scores=self.scores_are_log_odds)
 
@@ -134,12 +131,12 @@ class DetectionFolder:
 def rows_of_tracks(
     frames: list[Tracks], calibration: CameraCalibration, *, log_odds_scores: bool = False
 ) -> TrackRows:
-    """Tracks of a sequence, a frame each from 0, as rows of a KITTI tracking file.
+    """Return the tracks of a sequence as rows of a KITTI tracking file.
 
     Args:
-        frames: their tracks; what is wholly behind the camera or beside its image is left out.
+        frames: tracks of each frame, from 0. Boxes behind the camera or outside its image are dropped.
         calibration: of the camera.
-        log_odds_scores: scores are written as log-odds, not as probabilities.
+        log_odds_scores: write scores as log-odds, not as probabilities.
     """
     parts, size = [TrackRows.empty()], assumed_image_size(calibration)
     for number, tracks in enumerate(frames):
@@ -155,15 +152,15 @@ def track_folder(path: Path, out: Path, *, mode: Mode = "online") -> dict[str, i
     """Track all sequences of a folder and write ``OUT/SSSS.txt`` for each.
 
     Args:
-        path: folder laid out as this module says.
-        out: folder for the results; made where it is missing.
+        path: folder in the layout of this module.
+        out: output folder; created if missing.
         mode: see :func:`~perception.track.track_recording`.
 
     Returns:
-        How many frames each sequence has.
+        Frames per sequence.
 
     Raises:
-        DataError: a file is missing or cannot be used.
+        DataError: a file is missing or invalid.
     """
     folder = DetectionFolder(path)
     out.mkdir(parents=True, exist_ok=True)
@@ -178,7 +175,7 @@ def _has_area(item: CameraObject) -> bool:
 
 
 def camera_objects(rows: TrackRows) -> list[CameraObject]:
-    """Boxes in space: what else there is of them does not matter here."""
+    """Return rows as camera objects that carry only a class and a 3D box."""
     nowhere = (0.0, 0.0, 0.0, 0.0)
     return [
         CameraObject(label, -1.0, -1, 0.0, nowhere, height, width, length, (x, y, z), turn)

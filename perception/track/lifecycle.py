@@ -1,4 +1,4 @@
-"""How tracks begin, are believed in, and end."""
+"""Start, belief and end of tracks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from perception.track.state import (
     HITS,
     LABEL,
     MISSES,
+    REPORTED,
     ROW,
     SCORE,
     SCORE_SUM,
     SEEN_NS,
     SIZES,
     SPREAD,
-    TOLD,
     TRACK_ID,
     VELOCITY,
     VOTES,
@@ -30,11 +30,11 @@ from perception.track.state import (
     TrackState,
 )
 
-#: Scores beyond this say no more, metres beyond this neither.
+#: Scores and ranges are clipped here before they enter the belief.
 _MOST_SCORE, _FARTHEST_M = 8.0, 60.0
-#: Tracks without a box that wait for their vector to come back, at most.
+#: Most lost tracks that are stored.
 _WAITING = 1000
-#: What a thing that was lost may have moved by, beyond its speed when last seen.
+#: Speed that a lost object may have gained.
 _WANDER_M_S = 1.0
 
 
@@ -46,7 +46,9 @@ def belief(
     hits: Float64Array,
     range_m: Float64Array,
 ) -> Float64Array:
-    """(N,) log-odds that tracks are things: see :class:`~perception.track.config.ClassConfig`."""
+    """Return (N,) log-odds that tracks are real objects; see
+    :class:`~perception.track.config.ClassConfig`.
+    """
     column = parameters.column
     return np.asarray(
         column("bias")[labels]
@@ -57,7 +59,7 @@ def belief(
     )
 
 
-def begun(
+def new_tracks(
     parameters: Parameters,
     boxes: Float64Array,
     score: Float64Array,
@@ -65,15 +67,15 @@ def begun(
     velocity: Float64Array,
     first_id: int,
 ) -> TrackState:
-    """Tracks of boxes that belong to none.
+    """Return tracks that start at unmatched boxes.
 
     Args:
         parameters: of the classes.
         boxes: (M, 7) in the map.
         score: (M,) log-odds.
-        labels: (M,) numbers of classes.
-        velocity: (3,) that things are taken to have.
-        first_id: identity of the first, the others count on.
+        labels: (M,) class numbers.
+        velocity: (3,) initial velocity.
+        first_id: id of the first track; the others count up.
     """
     state = TrackState.of(len(boxes))
     numbers, counts = state.numbers, state.counts
@@ -90,53 +92,49 @@ def begun(
     return state
 
 
-def usual_velocity(state: TrackState) -> Float64Array:
-    """(3,) median of the tracks that are known for a while: what a new thing is taken to do without poses."""
+def median_velocity(state: TrackState) -> Float64Array:
+    """Return the (3,) median velocity of established tracks; without poses, new tracks start with it."""
     known = state.counts[:, HITS] >= 3
     return np.median(state.numbers[known, VELOCITY], axis=0) if known.any() else np.zeros(3)
 
 
-def told_tracks(
+def reported_tracks(
     parameters: Parameters,
     state: TrackState,
     range_m: Float64Array,
     inside: BoolArray,
     missed_s: Float64Array,
 ) -> BoolArray:
-    """(N,) which tracks are told: seen and believed in, or unseen for a moment where they would be."""
+    """Return an (N,) mask of tracks to report: seen and believed in, or briefly unseen within view."""
     counts, labels = state.counts, state.counts[:, LABEL]
     hits = counts[:, HITS].astype(np.float64)
     misses = counts[:, MISSES]
-    # The last score tells nothing of what is unseen: a thing that is about to be hidden has a weak one.
+    # The last score is no evidence while unseen: objects about to be occluded have weak scores.
     score = np.where(misses == 0, state.numbers[:, SCORE], 0.0)
     believed = belief(parameters, labels, score, state.numbers[:, SCORE_SUM] / hits, hits, range_m)
     column = parameters.column
     coasting = believed + column("coast_bias")[labels] - column("coast_weight")[labels] * misses
-    coasting_told = (
+    coasting_reported = (
         (coasting >= column("coast_from")[labels]) & inside & (missed_s <= column("coast_s")[labels] + 1e-6)
     )
-    return np.where(misses == 0, believed >= column("tell_from")[labels], coasting_told)
+    return np.where(misses == 0, believed >= column("tell_from")[labels], coasting_reported)
 
 
-class Waiting:
-    """Tracks that ended and may come back by the vectors of their boxes.
-
-    Args:
-        state: of such tracks.
-    """
+class LostTracks:
+    """Tracks that ended and can return by the embeddings of their boxes."""
 
     def __init__(self, state: TrackState | None = None) -> None:
         self.state = TrackState.of(0) if state is None else state
 
     def add(self, ended: TrackState) -> None:
-        """Of tracks that ended, those that were told and have a vector; the oldest make room."""
-        fine = (ended.counts[:, TOLD] == 1) & ended.embeddings.any(axis=1)
+        """Add ended tracks that were reported and have an embedding; the oldest drop out first."""
+        fine = (ended.counts[:, REPORTED] == 1) & ended.embeddings.any(axis=1)
         if fine.any():
             every = self.state.joined(ended.take(fine))
             self.state = every.take(np.arange(max(0, len(every) - _WAITING), len(every)))
 
-    def back(self, parameters: Parameters, new: TrackState, now_ns: int) -> tuple[Int64Array, TrackState]:
-        """Rows of new tracks that are old ones, and what the old ones were, which wait no longer."""
+    def match(self, parameters: Parameters, new: TrackState, now_ns: int) -> tuple[Int64Array, TrackState]:
+        """Return rows of new tracks that continue lost ones, and the lost tracks, which are removed here."""
         old = self.state
         column = parameters.column
         gone_s = (now_ns - old.counts[:, SEEN_NS]) * 1e-9
@@ -162,17 +160,17 @@ class Waiting:
         return found.box, old.take(found.track)
 
 
-def come_back(new: TrackState, rows: Int64Array, old: TrackState) -> None:
-    """New tracks that are old ones: identity, history and size; place and speed are as seen now."""
+def restore_tracks(new: TrackState, rows: Int64Array, old: TrackState) -> None:
+    """Give new tracks the identity, history and size of lost ones; position and velocity stay as observed."""
     new.counts[rows, TRACK_ID] = old.counts[:, TRACK_ID]
     new.counts[rows, HITS] = old.counts[:, HITS] + 1
-    new.counts[rows, TOLD] = 1
+    new.counts[rows, REPORTED] = 1
     new.numbers[rows, SCORE_SUM] += old.numbers[:, SCORE_SUM]
     new.embeddings[rows] = mean_direction(old.embeddings, new.embeddings[rows])
 
 
 def mean_direction(before: npt.NDArray[np.float32], now: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """(N, 128) unit vectors between what was known and what is seen, where nothing was the latter."""
+    """Return (N, 128) unit vectors: a moving average of embeddings, or ``now`` where ``before`` is zero."""
     mixed = 0.8 * before + 0.2 * now
     known = np.asarray(before.any(axis=1))
     mixed = np.where(known[:, None], mixed, now)
@@ -180,8 +178,8 @@ def mean_direction(before: npt.NDArray[np.float32], now: npt.NDArray[np.float32]
     return np.asarray(mixed / np.where(length > 0, length, 1.0), np.float32)
 
 
-def unseen(state: TrackState, seen: Int64Array, *, later: bool) -> None:
-    """Count the miss of all tracks but some, in place; ``later`` than the frame before."""
+def count_misses(state: TrackState, seen: Int64Array, *, later: bool) -> None:
+    """Count a miss of all other tracks, in place; ``later`` is False for a second look at one moment."""
     missing = np.ones(len(state), np.bool_)
     missing[seen] = False
     state.counts[missing, ROW] = -1

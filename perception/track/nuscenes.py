@@ -1,4 +1,4 @@
-"""nuScenes: another detector's result file tracked scene by scene, and tracks as a result file.
+"""nuScenes: tracking of another detector's result file, and tracks as a result file.
 
 Result files are those of the detection and tracking tasks (:mod:`perception.evaluate.nuscenes.files`), in
 world axes.
@@ -30,10 +30,10 @@ from perception.types import Detections
 
 
 def scenes_of(data_set: DataSet) -> dict[str, list[str]]:
-    """Name of each scene to the tokens of its samples, by time.
+    """Return scene name to the tokens of its samples, by time.
 
     Raises:
-        DataError: it is no nuScenes.
+        DataError: the data set is not nuScenes.
     """
     tables = _nuscenes(data_set).tables
     samples = [
@@ -48,17 +48,17 @@ def scenes_of(data_set: DataSet) -> dict[str, list[str]]:
 def scene_moments(
     data_set: DataSet, results: Path, *, missing_results: MissingResults = "error"
 ) -> dict[str, list[Moment]]:
-    """The boxes of a detection result file as moments of each scene, of the classes that are tracked.
+    """Return the boxes of a detection result file as moments of each scene, for the tracked classes.
 
-    Boxes are in a level frame at the LiDAR that heads as the vehicle does; poses lead to the world.
+    Boxes are in a level frame at the LiDAR with the heading of the vehicle; poses lead to the world.
 
     Args:
         data_set: nuScenes, or a split of it.
-        results: of the detection task.
+        results: file of the detection task.
         missing_results: see :func:`~perception.evaluate.nuscenes.files.read_results`.
 
     Raises:
-        DataError: what cannot be used is named.
+        DataError: a file or record is invalid.
     """
     tables, scenes = _nuscenes(data_set).tables, scenes_of(data_set)
     tokens = [token for scene in scenes.values() for token in scene]
@@ -87,21 +87,21 @@ def scene_moments(
 
 
 def write_scenes(path: Path, scenes: Iterable[Sequence[tuple[str, Tracks]]]) -> int:
-    """Write tracks as a result file of the tracking task; classes that it does not have are left out.
+    """Write tracks as a result file of the tracking task, without classes that the task does not have.
 
     Args:
         path: of the file.
-        scenes: of each, its frames: token of the sample, and tracks.
+        scenes: sample tokens and tracks of the frames of each scene.
 
     Returns:
-        How many boxes were written: at most 500 a sample, the surest.
+        Number of boxes written: per sample, the 500 most confident.
     """
     tokens, tables, offset = [], [], 0
     for frames in scenes:
         for token, tracks in frames:
             tokens.append(token)
-            tables.append(_in_the_world(tracks, offset))
-        # Identities of scenes are apart.
+            tables.append(_world_boxes(tracks, offset))
+        # Track ids must differ between scenes.
         offset += max((int(tracks.track_id.max(initial=0)) for _, tracks in frames), default=0)
     rows = BoxTable.joined(tables)
     write_results(path, tokens, rows, task="tracking")
@@ -119,21 +119,21 @@ def track_results(
     """Track the boxes of a detection result file and write ``OUT/results.json`` of the tracking task.
 
     Args:
-        data_set: nuScenes, or a split of it: times, poses and which scene a sample is of.
-        results: of the detection task.
-        out: folder; made where it is missing.
+        data_set: nuScenes, or a split of it: times, poses and scenes.
+        results: file of the detection task.
+        out: output folder; created if missing.
         mode: see :func:`~perception.track.track_recording`.
         missing_results: see :func:`~perception.evaluate.nuscenes.files.read_results`.
 
     Returns:
-        How many frames each scene has.
+        Frames per scene.
 
     Raises:
-        DataError: what cannot be used is named.
+        DataError: a file or record is invalid.
     """
     scenes = scene_moments(data_set, results, missing_results=missing_results)
     config = TrackerConfig.for_nuscenes()
-    told = [
+    tracked = [
         [
             (str(moment.detections.source), tracks)
             for moment, tracks in zip(moments, track_recording(moments, config, mode=mode), strict=True)
@@ -141,17 +141,17 @@ def track_results(
         for moments in scenes.values()
     ]
     out.mkdir(parents=True, exist_ok=True)
-    write_scenes(out / RESULTS_NAME, told)
+    write_scenes(out / RESULTS_NAME, tracked)
     return {name: len(moments) for name, moments in scenes.items()}
 
 
 def judge_results(
     data_set: DataSet, results: Path, *, missing_results: MissingResults = "error"
 ) -> NuScenesTracking:
-    """Judge a result file of the tracking task by the labels of a data set.
+    """Evaluate a result file of the tracking task against the labels of a data set.
 
     Raises:
-        DataError: what cannot be used is named.
+        DataError: a file or record is invalid.
     """
     tables, scenes = _nuscenes(data_set).tables, scenes_of(data_set)
     tokens = [token for scene in scenes.values() for token in scene]
@@ -170,12 +170,12 @@ def judge_results(
 def _nuscenes(data_set: DataSet) -> NuScenesDataSet:
     if not isinstance(data_set, NuScenesDataSet):
         raise DataError(
-            f"{data_set.folder}: a {data_set.kind} has no nuScenes tables; name a folder that has"
+            f"{data_set.folder}: a {data_set.kind} data set has no nuScenes tables; pass a nuScenes folder"
         )
     return data_set
 
 
-def _in_the_world(tracks: Tracks, offset: int) -> BoxTable:
+def _world_boxes(tracks: Tracks, offset: int) -> BoxTable:
     kept = np.isin(np.array(tracks.labels, np.str_), list(TRACKING_RANGES_M))
     rows = np.flatnonzero(kept)[:MAX_BOXES]
     boxes: Float64Array = moved_boxes(tracks.boxes[rows].astype(np.float64), tracks.pose)

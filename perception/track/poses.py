@@ -1,4 +1,4 @@
-"""Where the sensor is at each frame: poses that are given, missing, or jump."""
+"""Sensor poses per frame: given, missing, or jumping."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from perception.track.filter import wrapped
 from perception.track.state import CENTRE, VELOCITY, YAW, Float64Array
 
-#: A sensor that moves by more than this and the way at this speed was put elsewhere.
+#: A larger displacement than slack plus fastest speed times time is a jump.
 _SLACK_M, _FASTEST_M_S = 5.0, 100.0
 
 
-class Placed(NamedTuple):
+class FramePose(NamedTuple):
     """The pose of a frame, (4, 4) float64 map_from_lidar.
 
     Attributes:
-        pose: to be used.
-        shift: (4, 4) what tracks are to be moved by, where the map begins anew; else None.
-        warning: what a user should know; else None.
+        pose: pose to use.
+        shift: (4, 4) transform of all tracks when the map restarts; else None.
+        warning: message for the user; else None.
     """
 
     pose: Float64Array
@@ -30,13 +30,13 @@ class Placed(NamedTuple):
 
 @dataclass
 class SensorPath:
-    """What is known of the way of the sensor.
+    """The sensor's trajectory so far.
 
     Attributes:
         pose: (4, 4) of the last frame; None before the first.
-        speed: (4, 4) its motion over the last frame, and
-        seconds: how long that took.
-        given: poses were given so far.
+        motion: (4, 4) motion over the last frame.
+        seconds: duration of that motion.
+        given: True if a pose was given so far.
     """
 
     pose: Float64Array | None = None
@@ -44,33 +44,33 @@ class SensorPath:
     seconds: float = 0.0
     given: bool = False
 
-    def place(self, pose: Any, seconds: float) -> Placed:
-        """The pose of the next frame.
+    def place(self, pose: Any, seconds: float) -> FramePose:
+        """Return the pose of the next frame.
 
-        Without any pose the map is the frame of the sensor itself. Where poses stop, the sensor is taken to
-        move on as it did; where they jump, or begin late, tracks keep their place relative to the sensor.
+        Without any pose, the map is the sensor frame. If poses stop, the last motion is continued. If they
+        jump, or start late, tracks keep their position relative to the sensor.
 
         Args:
             pose: (4, 4) map_from_lidar, or None.
             seconds: since the last frame.
 
         Raises:
-            ValueError: the pose is no rigid motion.
+            ValueError: the pose is not a rigid motion.
         """
         given = None if pose is None else checked_pose(pose)
         if self.pose is None:
-            placed = Placed(np.eye(4) if given is None else given)
+            placed = FramePose(np.eye(4) if given is None else given)
         elif given is None:
             warning = (
-                "no pose for this frame: the sensor is taken to move on as before" if self.given else None
+                "This frame has no pose; continuing the last motion of the sensor." if self.given else None
             )
-            placed = Placed(self._expected(seconds), warning=warning)
+            placed = FramePose(self._expected(seconds), warning=warning)
         elif not self.given or self._jumps(given, seconds):
             shift = given @ inverse(self._expected(seconds))
-            words = "the pose jumps: tracks keep their place relative to the sensor"
-            placed = Placed(given, shift, words if self.given else "poses begin: tracks go over to their map")
+            event = "The pose jumped" if self.given else "Poses start at this frame"
+            placed = FramePose(given, shift, f"{event}; tracks keep their position relative to the sensor.")
         else:
-            placed = Placed(given)
+            placed = FramePose(given)
         if self.pose is not None and placed.shift is None and given is not None and seconds > 0:
             self.motion, self.seconds = inverse(self.pose) @ given, seconds
         self.pose, self.given = placed.pose, self.given or given is not None
@@ -82,7 +82,7 @@ class SensorPath:
         return float(way @ way) > (_SLACK_M + _FASTEST_M_S * seconds) ** 2
 
     def _expected(self, seconds: float) -> Float64Array:
-        """The last motion carried on: its shift, and its turn about z."""
+        """Continue the last motion: its translation, and its rotation about z."""
         assert self.pose is not None
         if self.seconds == 0 or seconds == 0:
             return self.pose
@@ -95,10 +95,10 @@ class SensorPath:
 
 
 def checked_pose(pose: Any) -> Float64Array:
-    """A pose as (4, 4) float64.
+    """Return a pose as (4, 4) float64.
 
     Raises:
-        ValueError: it is no rigid motion.
+        ValueError: the pose is not a rigid motion.
     """
     matrix = np.array(pose, np.float64)
     if matrix.shape != (4, 4):
@@ -114,7 +114,7 @@ def checked_pose(pose: Any) -> Float64Array:
 
 
 def moved_boxes(boxes: Float64Array, transform: Float64Array) -> Float64Array:
-    """(M, 7) boxes in another frame: centres exactly, headings about z."""
+    """Return (M, 7) boxes in another frame; headings turn about z only."""
     found = boxes.copy()
     found[:, :3] = boxes[:, :3] @ transform[:3, :3].T + transform[:3, 3]
     found[:, 6] = wrapped(boxes[:, 6] + np.arctan2(transform[1, 0], transform[0, 0]))
@@ -122,7 +122,7 @@ def moved_boxes(boxes: Float64Array, transform: Float64Array) -> Float64Array:
 
 
 def move_tracks(numbers: Float64Array, transform: Float64Array) -> None:
-    """Tracks in another map, in place: (N, 18) of a :class:`~perception.track.state.TrackState`."""
+    """Move tracks to another map, in place: (N, 18) of a :class:`~perception.track.state.TrackState`."""
     turn = transform[:3, :3]
     numbers[:, CENTRE] = numbers[:, CENTRE] @ turn.T + transform[:3, 3]
     numbers[:, VELOCITY] = numbers[:, VELOCITY] @ turn.T
@@ -130,7 +130,7 @@ def move_tracks(numbers: Float64Array, transform: Float64Array) -> None:
 
 
 def inverse(pose: Float64Array) -> Float64Array:
-    """Of a rigid motion."""
+    """Return the inverse of a rigid motion."""
     found = np.eye(4)
     found[:3, :3] = pose[:3, :3].T
     found[:3, 3] = -(pose[:3, :3].T @ pose[:3, 3])

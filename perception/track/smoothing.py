@@ -1,6 +1,6 @@
-"""Smoothing of whole tracks: each place by what came before and after (Rauch, Tung and Striebel, 1965).
+"""Smoothing of whole tracks: each state from all boxes before and after it (Rauch, Tung and Striebel, 1965).
 
-All tracks at once, step by step: step j of every track that has so many. Model and noise are those of
+All tracks advance together: step j of every track that is long enough. Model and noise are those of
 :mod:`perception.track.filter`.
 """
 
@@ -16,7 +16,7 @@ from perception.track.state import BoolArray, Float64Array, Int64Array
 
 
 class Noise(NamedTuple):
-    """(K,) of each track: variances of a centre, a heading and a first speed; what a second adds to them."""
+    """(K,) variances of centre, heading and initial speed, and their growth per second, for each track."""
 
     place: Float64Array
     yaw: Float64Array
@@ -25,21 +25,21 @@ class Noise(NamedTuple):
     turning: Float64Array
 
     def take(self, which: Int64Array) -> Noise:
-        """Those of some tracks."""
+        """Return the rows of some tracks."""
         return Noise(*(column[which] for column in self))
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Tracks from their first box to their last, a row a frame, one track behind the other.
+    """Tracks from their first box to their last, with one row per frame and one track after the other.
 
     Attributes:
         start: (K,) first row of each.
         length: (K,) rows of each, at least 1.
         seconds: (R,) since the row before; 0 in first rows.
-        seen: (R,) bool whether there is a box; true in first rows.
+        seen: (R,) True if the row has a box; first rows always do.
         centre: (R, 3) of the boxes.
-        yaw: (R,) of them.
+        yaw: (R,) of the boxes.
     """
 
     start: Int64Array
@@ -50,8 +50,8 @@ class Spans:
     yaw: Float64Array
 
 
-class Smoothed(NamedTuple):
-    """A row each: centres (R, 3), velocities (R, 3), spreads (R, 3) and headings (R,)."""
+class SmoothedStates(NamedTuple):
+    """Centres (R, 3), velocities (R, 3), covariances (R, 3) and headings (R,) of all rows."""
 
     centre: Float64Array
     velocity: Float64Array
@@ -59,8 +59,8 @@ class Smoothed(NamedTuple):
     yaw: Float64Array
 
 
-def smooth(spans: Spans, noise: Noise) -> Smoothed:
-    """All rows of all tracks, smoothed."""
+def smooth(spans: Spans, noise: Noise) -> SmoothedStates:
+    """Smooth all rows of all tracks."""
     order = np.argsort(-spans.length, kind="stable")
     start, length, noise = spans.start[order], spans.length[order], noise.take(order)
     rows = len(spans.seen)
@@ -99,7 +99,7 @@ def smooth(spans: Spans, noise: Noise) -> Smoothed:
         _backward(row, spans.seconds[row + 1], centre, velocity, spread, ahead, ahead_spread)
         share = turn_spread[row] / turn_ahead[row + 1]
         turn[row] += share * (turn[row + 1] - turn[row])
-    return Smoothed(centre, velocity, spread, wrapped(turn))
+    return SmoothedStates(centre, velocity, spread, wrapped(turn))
 
 
 def _backward(
@@ -111,7 +111,7 @@ def _backward(
     ahead: Float64Array,
     ahead_spread: Float64Array,
 ) -> None:
-    """Rows after what follows them, in place. What was expected of the speed there is the speed here."""
+    """Update rows from their successors, in place. The expected speed of a successor is the speed here."""
     place, both, speed = spread[row].T
     next_place, next_both, next_speed = ahead_spread[row + 1].T
     whole = next_place * next_speed - next_both**2
@@ -137,7 +137,9 @@ def _backward(
 
 
 def aligned(spans: Spans, start: Int64Array, length: Int64Array) -> Float64Array:
-    """(R,) headings without jumps: of front and back what most boxes of the track say, and no full turns."""
+    """Return (R,) continuous headings: front and back by majority of the track, without jumps of a full
+    turn.
+    """
     yaw = spans.yaw.copy()
     last = yaw[start].copy()
     votes = np.ones(len(start))

@@ -1,4 +1,4 @@
-"""The tracks of a tracker as rows of two tables: numbers and counts, a column a quantity."""
+"""State of all tracks as two tables, of numbers and of counts, with one column per quantity."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-#: Columns of :attr:`TrackState.numbers`: a box in the map, its velocity, and
+# Columns of TrackState.numbers.
+#: The box in the map and its velocity.
 CENTRE, SIZE, YAW, VELOCITY, BOX = slice(0, 3), slice(3, 6), 6, slice(7, 10), slice(0, 7)
-#: variance of a coordinate, its covariance with the speed along it, variance of that speed,
+#: Variance of a coordinate, its covariance with the speed along it, variance of that speed.
 SPREAD = slice(10, 13)
-#: variance of the heading, votes for front over back, boxes in the mean size, last score and sum of scores.
+#: Variance of the heading, votes for front over back, boxes in the mean size, last score and sum of scores.
 YAW_SPREAD, VOTES, SIZES, SCORE, SCORE_SUM = range(13, 18)
 NUMBERS = 18
-#: Columns of :attr:`TrackState.counts`; a row of -1 is of no detection, told is 1 once it was.
-TRACK_ID, LABEL, HITS, MISSES, TOLD, SEEN_NS, ROW = range(7)
+#: Columns of TrackState.counts. ROW is -1 without a detection; REPORTED is 1 after the first report.
+TRACK_ID, LABEL, HITS, MISSES, REPORTED, SEEN_NS, ROW = range(7)
 COUNTS = 7
 
 
@@ -33,7 +34,7 @@ class TrackState:
     Attributes:
         numbers: (N, 18) float64, columns as above; metres, radians, seconds, log-odds, in the map.
         counts: (N, 7) int64.
-        embeddings: (N, 128) float32, mean direction of the vectors of its boxes; zeros where it had none.
+        embeddings: (N, 128) float32, mean direction of the boxes' embeddings; zeros without.
     """
 
     numbers: Float64Array
@@ -42,7 +43,7 @@ class TrackState:
 
     @classmethod
     def of(cls, count: int) -> TrackState:
-        """So many rows of zeros."""
+        """Return ``count`` rows of zeros."""
         return cls(
             np.zeros((count, NUMBERS)),
             np.zeros((count, COUNTS), np.int64),
@@ -53,11 +54,11 @@ class TrackState:
         return len(self.counts)
 
     def take(self, which: npt.NDArray[Any]) -> TrackState:
-        """Those of a mask, or of numbers in their order."""
+        """Return the rows of a mask or of numbers."""
         return TrackState(self.numbers[which], self.counts[which], self.embeddings[which])
 
     def joined(self, other: TrackState) -> TrackState:
-        """These, and others behind them."""
+        """Append the rows of another state."""
         return TrackState(
             np.concatenate([self.numbers, other.numbers]),
             np.concatenate([self.counts, other.counts]),

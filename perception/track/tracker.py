@@ -1,4 +1,4 @@
-"""The tracker: a frame's boxes in, identities and speeds out."""
+"""The tracker: detections of a frame in, identities and velocities out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from perception.track.association import Pairs, assign, distance_cost, near_pair
 from perception.track.config import Parameters, TrackerConfig
 from perception.track.filter import correct, predict
 from perception.track.lifecycle import (
-    Waiting,
-    begun,
-    come_back,
+    LostTracks,
+    count_misses,
     mean_direction,
-    told_tracks,
-    unseen,
-    usual_velocity,
+    median_velocity,
+    new_tracks,
+    reported_tracks,
+    restore_tracks,
 )
 from perception.track.odds import log_odds
 from perception.track.poses import SensorPath, inverse, move_tracks, moved_boxes
@@ -27,11 +27,11 @@ from perception.track.state import (
     HITS,
     LABEL,
     MISSES,
+    REPORTED,
     ROW,
     SCORE,
     SCORE_SUM,
     SEEN_NS,
-    TOLD,
     TRACK_ID,
     BoolArray,
     Float64Array,
@@ -41,24 +41,24 @@ from perception.track.state import (
 from perception.track.tracks import Tracks, tracks_of
 from perception.types import Detections
 
-#: An unseen thing must lie so far within the bearings that boxes were seen at, in radians.
+#: Margin of unseen objects inside the observed range of bearings, in radians.
 _MARGIN_RAD = 0.03
-#: However slow the frames, a thing may be missed in three of them, a little late; slower than 1 Hz no longer.
+#: A track survives three missed frames plus jitter, at frame rates down to 1 Hz.
 _FRAMES_MISSED, _SLOWEST_S = 3.1, 1.0
-#: Frames so far apart, in seconds, leave things time to change their speed.
+#: Between frames this far apart, objects can change their speed.
 _SLOW_FRAMES_S = 0.25
 _NONE: Int64Array = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class TrackerBoxes:
-    """The boxes of a frame that are looked at.
+    """The boxes of a frame that enter the tracker.
 
     Attributes:
         map_boxes: (M, 7) float64.
         score: (M,) float64 log-odds.
-        labels: (M,) int64 numbers of classes.
-        row: (M,) int64 of the detections.
+        labels: (M,) int64 class numbers.
+        row: (M,) int64 rows of the detections.
         embeddings: (M, 128) float32, or None.
     """
 
@@ -70,8 +70,8 @@ class TrackerBoxes:
 
 
 @dataclass(frozen=True, eq=False)
-class Sightings:
-    """Which boxes of a frame belong to which track, told or not: what recordings are mended from.
+class FrameAssignment:
+    """Boxes of a frame with their tracks, reported or not: the input of :mod:`perception.track.refinement`.
 
     Attributes:
         track_id: (S,) int64.
@@ -79,12 +79,11 @@ class Sightings:
         which: (S,) rows of ``boxes``.
         hits, mean_score: (S,) of the track so far.
         pose: (4, 4) map_from_lidar.
-        time_ns: of the frame, counted from 0 where no time was given.
-        stamped: the time was given.
-        seconds: since the last one.
-        shift: what the map was moved by before this frame, or None.
-        warnings: of this frame.
-        detections: of this frame.
+        time_ns: of the frame, counted from 0 if no time was given.
+        stamped: True if the time was given.
+        seconds: since the last frame.
+        shift: transform of the map before this frame, or None.
+        warnings, detections: of this frame.
     """
 
     track_id: Int64Array
@@ -102,49 +101,51 @@ class Sightings:
 
 
 class Tracker:
-    """Follows things through the frames of one sensor, as they come.
+    """Tracker of objects through the frames of one sensor.
 
     >>> tracker = Tracker()
     >>> for detections, pose, time_ns in drive:
     ...     tracks = tracker.update(detections, pose=pose, time_ns=time_ns)
     ...     tracks.track_id, tracks.boxes, tracks.velocity
 
-    The same frames give the same tracks, to the bit. :mod:`perception.track.keeping` saves a tracker between
-    frames; :func:`~perception.track.track_recording` also gives tracks that know what came later.
+    Results are deterministic, bit for bit. :mod:`perception.track.persistence` saves a tracker between
+    frames; :func:`~perception.track.track_recording` also uses later frames.
 
     Args:
-        config: what to expect of things; by default for scores that are probabilities.
+        config: expected motion and noise per class; by default for scores that are probabilities.
     """
 
     def __init__(self, config: TrackerConfig | None = None) -> None:
         self.config = TrackerConfig() if config is None else config
         self.parameters = Parameters(self.config)
         self.state = TrackState.of(0)
-        self.waiting = Waiting()
+        self.lost = LostTracks()
         self.path = SensorPath()
         self.next_id = 1
         self.time_ns: int | None = None
-        #: The least time between two frames so far, seconds; 0 before the second.
+        #: Shortest time between two frames so far, seconds; 0 before the second.
         self.interval_s = 0.0
-        #: Bearings between which boxes were seen, radians in the frame of the sensor.
+        #: Range of bearings where boxes were seen, radians in the sensor frame.
         self.sector = (0.0, 0.0)
 
     def update(self, detections: Detections, *, pose: Any = None, time_ns: int | None = None) -> Tracks:
-        """The tracks after a frame.
+        """Update the tracks with a frame and return them.
 
         Args:
-            detections: of the frame; boxes that are not finite are passed over, with a warning.
-            pose: (4, 4) map_from_lidar. Without, velocities are relative to the sensor.
-            time_ns: of the frame; None is that of the detections, or ``frame_s`` after the last frame.
-                The same time again is another look at the same moment.
+            detections: of the frame. Boxes that are not finite are skipped with a warning.
+            pose: (4, 4) map_from_lidar. Without it, velocities are relative to the sensor.
+            time_ns: of the frame; by default that of the detections, or ``frame_s`` after the last frame. The
+                same time again is a second look at the same moment.
 
         Raises:
-            ValueError: time goes backwards, or the pose is no rigid motion; nothing has changed then.
+            ValueError: time goes backwards, or the pose is not a rigid motion. The tracker is unchanged then.
         """
-        return self._tell(self.observe(detections, pose=pose, time_ns=time_ns))
+        return self._report(self.observe(detections, pose=pose, time_ns=time_ns))
 
-    def observe(self, detections: Detections, *, pose: Any = None, time_ns: int | None = None) -> Sightings:
-        """:meth:`update`, giving which boxes belong to which track in place of what is told of them."""
+    def observe(
+        self, detections: Detections, *, pose: Any = None, time_ns: int | None = None
+    ) -> FrameAssignment:
+        """Update the tracks like :meth:`update`, but return the boxes of each track instead of a report."""
         stamp = detections.timestamp_ns if time_ns is None else time_ns
         now_ns, seconds = self._clock(stamp)
         placed = self.path.place(pose, seconds)
@@ -154,7 +155,7 @@ class Tracker:
             warnings += (placed.warning,)
         if placed.shift is not None:
             move_tracks(self.state.numbers, placed.shift)
-            move_tracks(self.waiting.state.numbers, placed.shift)
+            move_tracks(self.lost.state.numbers, placed.shift)
         if seconds > 0:
             self.interval_s = min(seconds, self.interval_s or _SLOWEST_S)
         self._end()
@@ -168,7 +169,7 @@ class Tracker:
         self._begin(pairs, boxes)
         seen = np.flatnonzero(self.state.counts[:, ROW] >= 0)
         counts = self.state.counts[seen]
-        return Sightings(
+        return FrameAssignment(
             counts[:, TRACK_ID],
             boxes,
             np.searchsorted(boxes.row, counts[:, ROW]),
@@ -184,14 +185,14 @@ class Tracker:
         )
 
     def _clock(self, time_ns: int | None) -> tuple[int, float]:
-        """The time of this frame, and seconds since the last one."""
+        """Return the time of this frame, and the seconds since the last one."""
         if self.time_ns is None:
             return (0 if time_ns is None else int(time_ns)), 0.0
         now_ns = self.time_ns + round(self.config.frame_s * 1e9) if time_ns is None else int(time_ns)
         if now_ns < self.time_ns:
             raise ValueError(
-                f"time_ns must not go backwards: {now_ns} is {(self.time_ns - now_ns) * 1e-9:.3f} s before"
-                " the last frame; bring frames in order, or start a new Tracker for another recording"
+                f"time_ns {now_ns} is {(self.time_ns - now_ns) * 1e-9:.3f} s before the last frame. Sort the"
+                " frames by time, or start a new Tracker for another recording"
             )
         return now_ns, (now_ns - self.time_ns) * 1e-9
 
@@ -201,13 +202,13 @@ class Tracker:
         rows = detections.boxes.astype(np.float64).reshape(-1, 7)
         finite = np.isfinite(rows).all(axis=1) & np.isfinite(score) & (rows[:, 3:6] >= 0).all(axis=1)
         wrong = len(rows) - int(finite.sum())
-        told = (f"{wrong} boxes that are not finite or have negative sizes are passed over",) if wrong else ()
+        warnings = (f"Skipped {wrong} boxes that are not finite or have a negative size.",) if wrong else ()
         fine = np.flatnonzero(finite & (score >= self.parameters.column("low_score")[labels]))
         vectors = None if detections.embeddings is None else detections.embeddings[fine]
-        return TrackerBoxes(moved_boxes(rows[fine], pose), score[fine], labels[fine], fine, vectors), told
+        return TrackerBoxes(moved_boxes(rows[fine], pose), score[fine], labels[fine], fine, vectors), warnings
 
     def _associate(self, boxes: TrackerBoxes) -> Pairs:
-        """First the boxes that are sure, then the others with the tracks that are left (ByteTrack's way)."""
+        """Match confident boxes first, then the others with the remaining tracks, as ByteTrack does."""
         sure = boxes.score >= self.parameters.column("high_score")[boxes.labels]
         first = self._match(boxes, np.flatnonzero(sure), np.arange(len(self.state)))
         if sure.all():
@@ -218,7 +219,7 @@ class Tracker:
         return Pairs(np.concatenate([first.track, second.track]), np.concatenate([first.box, second.box]))
 
     def _match(self, boxes: TrackerBoxes, which: Int64Array, tracks: Int64Array) -> Pairs:
-        """Some tracks and some boxes of their classes, assigned."""
+        """Assign the given boxes to the given tracks of their classes."""
         if not len(which) or not len(tracks):
             return Pairs(_NONE, _NONE)
         column = self.parameters.column
@@ -235,14 +236,14 @@ class Tracker:
         cost = distance_cost(
             expected[track], found[box], gates[track], column("turn_cost")[kind], column("size_cost")[kind]
         )
-        # Seen once a thing has no speed, and between slow frames another one: only its gate bounds it.
+        # Speed is unknown after one box, and unreliable between slow frames: only the gate bounds the object.
         unsure = (self.state.counts[tracks[track], HITS] < 2) | (self.interval_s > _SLOW_FRAMES_S)
         alone = np.maximum(column("alone_cost")[kind], np.where(unsure, 1.0, 0.0))
         chosen = assign(Pairs(track, box), cost, len(tracks), len(which), alone=alone)
         return Pairs(tracks[chosen.track], which[chosen.box])
 
     def _correct(self, pairs: Pairs, boxes: TrackerBoxes, *, later: bool) -> None:
-        unseen(self.state, pairs.track, later=later)
+        count_misses(self.state, pairs.track, later=later)
         track, box = pairs
         if not len(track):
             return
@@ -271,8 +272,8 @@ class Tracker:
         free[pairs.box] = False
         if not free.any():
             return
-        velocity = np.zeros(3) if self.path.given else usual_velocity(self.state)
-        new = begun(
+        velocity = np.zeros(3) if self.path.given else median_velocity(self.state)
+        new = new_tracks(
             self.parameters,
             boxes.map_boxes[free],
             boxes.score[free],
@@ -285,7 +286,7 @@ class Tracker:
         self.next_id += len(new)
         if boxes.embeddings is not None:
             new.embeddings[:] = boxes.embeddings[free]
-            come_back(new, *self.waiting.back(self.parameters, new, self._now_ns))
+            restore_tracks(new, *self.lost.match(self.parameters, new, self._now_ns))
         self.state = self.state.joined(new)
 
     def _end(self) -> None:
@@ -293,7 +294,7 @@ class Tracker:
         longest_s = np.maximum(forget_s, _FRAMES_MISSED * self.interval_s)
         kept = self._missed_s(self.state) <= longest_s + 1e-6
         if not kept.all():
-            self.waiting.add(self.state.take(~kept))
+            self.lost.add(self.state.take(~kept))
             self.state = self.state.take(kept)
 
     @property
@@ -304,20 +305,20 @@ class Tracker:
     def _missed_s(self, state: TrackState) -> Float64Array:
         return np.asarray((self._now_ns - state.counts[:, SEEN_NS]) * 1e-9)
 
-    def _tell(self, seen: Sightings) -> Tracks:
+    def _report(self, seen: FrameAssignment) -> Tracks:
         state = self.state
         boxes = moved_boxes(state.numbers[:, BOX], inverse(seen.pose))
         range_m = np.sqrt((boxes[:, :2] ** 2).sum(1))
         missed_s = self._missed_s(state)
         inside = self._inside(boxes, state.counts[:, MISSES] == 0)
-        told = told_tracks(self.parameters, state, range_m, inside, missed_s)
-        state.counts[told, TOLD] = 1
-        # Of what is seen the score of its box: who takes the mean over a track would count its first boxes
-        # many times in means so far.
-        mean = state.numbers[told, SCORE_SUM] / state.counts[told, HITS]
-        odds = np.where(state.counts[told, MISSES] == 0, state.numbers[told, SCORE], mean)
-        order = np.lexsort((state.counts[told, TRACK_ID], -odds))
-        rows = np.flatnonzero(told)[order]
+        reported = reported_tracks(self.parameters, state, range_m, inside, missed_s)
+        state.counts[reported, REPORTED] = 1
+        # Seen tracks carry the score of their box. A running mean would count early boxes repeatedly in
+        # evaluations that average the scores of a track.
+        mean = state.numbers[reported, SCORE_SUM] / state.counts[reported, HITS]
+        odds = np.where(state.counts[reported, MISSES] == 0, state.numbers[reported, SCORE], mean)
+        order = np.lexsort((state.counts[reported, TRACK_ID], -odds))
+        rows = np.flatnonzero(reported)[order]
         return tracks_of(
             state.take(rows),
             boxes[rows],
@@ -331,7 +332,7 @@ class Tracker:
         )
 
     def _inside(self, boxes: Float64Array, seen: BoolArray) -> BoolArray:
-        """Which boxes lie at bearings that the sensor, or what cuts its scans, lets things be seen at."""
+        """Mark boxes at bearings where the sensor, or a crop of its scans, has shown objects before."""
         bearing = np.arctan2(boxes[:, 1], boxes[:, 0])
         if seen.any():
             low, high = self.sector

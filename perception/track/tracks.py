@@ -1,4 +1,4 @@
-"""What a tracker gives back: detections with identity, speed and history."""
+"""The result of tracking: detections with identity, velocity and history."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from perception.types import Detection, Detections, FloatArray, RowChoice
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tracks(Detections):
-    """The things of one moment that are tracked, surest first; all that :class:`Detections` can, and:
+    """The tracked objects of one moment, most confident first, with everything that :class:`Detections`
+    offers.
 
     >>> moving = tracks[tracks.moving]
     >>> for box, score, label in tracks: ...
 
-    ``boxes`` are in the frame of the sensor as those of detections are, smoothed by the filter; ``scores``
-    are of the boxes that are seen now (of recordings, means of a second before and after), of the unseen
-    means over the track. ``velocity`` and ``covariance`` are over the ground, in the axes of the map that
-    poses lead to; without poses they are relative to the sensor, in its axes.
+    ``boxes`` are in the sensor frame and smoothed by the filter. ``scores`` of seen objects are those of
+    their boxes; those of unseen objects are means over the track. Delayed and global tracks use means over
+    one second before and after. ``velocity`` and ``covariance`` are over ground, in map axes. Without poses,
+    they are relative to the sensor, in its axes.
 
     Attributes:
-        track_id: (M,) int64, the same for a thing in all frames, from 1; never given again.
+        track_id: (M,) int64, from 1, constant for an object and never reused.
         velocity: (M, 3) float32, m/s, in the map.
         covariance: (M, 6, 6) float32 of centre and velocity, metres and seconds, in the map.
-        moving: (M,) bool: the speed is well beyond what it may be wrong by.
-        hits: (M,) int64 boxes that were seen of it so far.
-        missed_s: (M,) float32 seconds since the last one: 0 where it is seen now.
-        row: (M,) int64 of the detection it was seen in, or -1.
+        moving: (M,) bool, True if the speed clearly exceeds its uncertainty.
+        hits: (M,) int64 number of boxes of the track so far.
+        missed_s: (M,) float32 seconds since the last box; 0 if seen now.
+        row: (M,) int64 row of the detection, or -1 if unseen.
         pose: (4, 4) float64 map_from_lidar that was used.
     """
 
@@ -55,7 +56,7 @@ class Tracks(Detections):
     def __getitem__(
         self, which: int | slice | Sequence[int] | Sequence[bool] | RowChoice
     ) -> Detection | Tracks:
-        """One by its number; or some, by a slice, numbers or a mask."""
+        """Return one detection by number, or the tracks of a slice, numbers or a mask."""
         if isinstance(which, int | np.integer):
             return super().__getitem__(int(which))
         if not isinstance(which, slice) and len(which) == 0:
@@ -70,11 +71,11 @@ class Tracks(Detections):
 
     @property
     def map_boxes(self) -> FloatArray:
-        """(M, 7) float32: the boxes in the map."""
+        """(M, 7) float32 boxes in the map."""
         return moved_boxes(self.boxes.astype(np.float64), self.pose).astype(np.float32)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON: a record of ``detections.jsonl`` with identities and velocities."""
+        """Return plain values for JSON: a record of ``detections.jsonl`` with identities and velocities."""
         return super().to_dict() | {
             "track_id": self.track_id.tolist(),
             "velocity": [[round(float(value), 4) for value in row] for row in self.velocity],
@@ -96,18 +97,18 @@ def tracks_of(
     warnings: tuple[str, ...],
     detections: Detections,
 ) -> Tracks:
-    """Rows of tracks as they are told.
+    """Return tracks from rows of the state.
 
     Args:
-        state: of them, surest first.
-        boxes: (M, 7) in the frame of the sensor.
-        odds: (M,) log-odds to be told as scores.
-        missed_s: (M,) since they were seen.
+        state: rows to report, most confident first.
+        boxes: (M, 7) in the sensor frame.
+        odds: (M,) log-odds, converted to scores.
+        missed_s: (M,) since the last box.
         parameters: of the classes.
         pose: (4, 4) of the sensor.
         time_ns: of the frame.
-        warnings: of it, behind those of the detections.
-        detections: that the frame came with.
+        warnings: of the frame, appended to those of the detections.
+        detections: of the frame.
     """
     numbers, counts = state.numbers, state.counts
     labels = counts[:, LABEL]
@@ -133,7 +134,7 @@ def tracks_of(
 
 
 def covariances(spread: Float64Array) -> FloatArray:
-    """(M, 6, 6) float32 of centre and velocity from the (M, 3) that all axes share."""
+    """Return (M, 6, 6) float32 covariances from the (M, 3) entries that all axes share."""
     found = np.zeros((len(spread), 6, 6), np.float32)
     axis = np.arange(3)
     found[:, axis, axis] = spread[:, :1]
@@ -143,6 +144,6 @@ def covariances(spread: Float64Array) -> FloatArray:
 
 
 def moving(velocity: Float64Array, spread: Float64Array, least_m_s: Float64Array) -> npt.NDArray[np.bool_]:
-    """(M,) whose speed over the ground is at least that, and three deviations of it."""
+    """Return an (M,) mask: speed at least the limit and at least three standard deviations."""
     squared = (velocity[:, :2] ** 2).sum(1)
     return np.asarray((squared >= least_m_s**2) & (squared >= 9.0 * spread[:, 2]))

@@ -1,1 +1,1 @@
-"""Training of detectors: frames, augmentation, targets, losses and the loop."""
+"""Training of detectors: frames, augmentation, targets, losses and the training loop."""

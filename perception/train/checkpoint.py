@@ -1,4 +1,4 @@
-"""The file that a stopped training goes on from."""
+"""Checkpoint files, from which a stopped training resumes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sparse_core.common.files import save_torch
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write everything that a run needs to go on; a file that is there is replaced in one move."""
+    """Write the state of a run; an existing file is replaced atomically."""
     save_torch(path, dict(state))
 
 
 def read_checkpoint(path: Path, settings: Mapping[str, Any], device: torch.device) -> dict[str, Any] | None:
-    """The state of a run; None where there is none yet.
+    """Read the state of a run; None if there is none.
 
     Args:
         path: of the file.
-        settings: what the run that goes on must have in common with the one that stopped.
+        settings: settings that the resumed run must share with the stopped one.
         device: to load tensors to.
 
     Raises:
-        CheckpointError: a damaged file, or one of another run.
+        CheckpointError: the file is damaged or belongs to another run.
     """
     if not path.is_file():
         return None
@@ -34,27 +34,25 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], device: torch.devic
         state = torch.load(path, map_location=device, weights_only=True)
         stored = dict(state["config"])
     except Exception as error:
-        raise damaged(path, error) from error
+        raise damaged_checkpoint(path, error) from error
     _check_same_run(path, stored, settings)
     return dict(state)
 
 
-def damaged(path: Path, error: Exception) -> CheckpointError:
-    """That a file cannot be gone on from."""
-    # The reason is left to the traceback: torch's message advises to load the file without safeguards.
+def damaged_checkpoint(path: Path, error: Exception) -> CheckpointError:
+    """Return the error for an unreadable checkpoint."""
+    # torch's message is left to the traceback, because it advises to load the file without safeguards.
     reason = type(error).__name__
-    return CheckpointError(
-        f"{path}: cannot be read, damaged or no checkpoint ({reason}); delete it to start again"
-    )
+    return CheckpointError(f"{path}: damaged, or not a checkpoint ({reason}). Delete it to start again")
 
 
 def _check_same_run(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    # What only decides how the work is done, not what comes out, may change between calls.
+    # Settings that do not affect the result may change between calls.
     free = {"workers", "memory_gb", "checkpoint_every"}
     for name in sorted((stored.keys() | wanted.keys()) - free):
         if stored.get(name) != wanted.get(name):
-            said = " (--from)" if name == "fine_tune" else ""
+            option = " (--from)" if name == "fine_tune" else ""
             raise CheckpointError(
-                f"{path}: belongs to a run with another {name!r}{said}; give what it began with to go on,"
-                " choose another folder or delete it"
+                f"{path}: belongs to a run with another {name!r}{option}. To resume, use the original value;"
+                " otherwise choose another folder or delete the file"
             )

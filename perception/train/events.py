@@ -1,8 +1,8 @@
-"""Scalars over steps as TensorBoard reads them, written without TensorBoard.
+"""Scalars over steps in TensorBoard's file format, written without TensorBoard.
 
-An event file is a row of records (TFRecord: length, checksum, bytes, checksum), each a protocol buffer
+An event file is a sequence of records (TFRecord: length, checksum, bytes, checksum), each a protocol buffer
 ``Event``: https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto and
-summary.proto. A few fields of these are all that scalars take; TensorBoard's own writer brings gRPC along.
+summary.proto. Scalars need few of its fields, while TensorBoard's own writer depends on gRPC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparse_core.common.files import GrowingFile
 
-#: Of the run's folder.
+#: Subfolder of the run's folder.
 FOLDER = "tensorboard"
 #: Fields of Event: wall_time (double), step (int64), file_version, summary, session_log.
 _WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY, _SESSION_LOG = 1, 2, 3, 5, 7
@@ -25,11 +25,11 @@ _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 
 
 class EventFile:
-    """A new event file of a run. What earlier ones have of later steps does not count any more.
+    """A new event file of a run; it invalidates later steps of earlier files.
 
     Args:
-        folder: of the run; the file goes into its folder ``tensorboard``.
-        step: that the run goes on from.
+        folder: of the run; the file goes into its subfolder ``tensorboard``.
+        step: from which the run resumes.
 
     Raises:
         OSError: the file cannot be written.
@@ -37,15 +37,15 @@ class EventFile:
 
     def __init__(self, folder: Path, step: int) -> None:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        # Read in the order of their names.
+        # TensorBoard reads event files in name order.
         name = f"events.out.tfevents.{time.time_ns():020d}.{os.getpid()}"
         self._stream = GrowingFile(folder / FOLDER / name)
         self._write(_field(_FILE_VERSION, _BYTES, b"brain.Event:2"))
-        # SessionLog{status: START}: readers drop this step and all after it, as they were before.
+        # SessionLog{status: START}: readers drop this step and all later ones of earlier files.
         self._write(_field(_STEP, _VARINT, step + 1) + _field(_SESSION_LOG, _BYTES, _field(1, _VARINT, 1)))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Scalars of a step, by their tags; those that are not a number are left out."""
+        """Write the scalars of a step by tag; NaN values are skipped."""
         summary = b"".join(
             _field(1, _BYTES, _field(1, _BYTES, tag.encode()) + _field(2, _FLOAT, value))
             for tag, value in values.items()
@@ -54,7 +54,7 @@ class EventFile:
         self._write(_field(_STEP, _VARINT, step) + _field(_SUMMARY, _BYTES, summary))
 
     def close(self) -> None:
-        """Finish the file."""
+        """Close the file."""
         self._stream.close()
 
     def _write(self, event: bytes) -> None:
@@ -81,7 +81,7 @@ def _varint(value: int) -> bytes:
 
 
 def _table() -> tuple[int, ...]:
-    """Remainders of CRC-32C (Castagnoli) of each byte."""
+    """Return the CRC-32C (Castagnoli) remainder of each byte."""
     found = []
     for value in range(256):
         for _ in range(8):
@@ -94,7 +94,7 @@ _REMAINDERS = _table()
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, masked as TFRecord has it."""
+    """Return the CRC-32C, masked as in TFRecord."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _REMAINDERS[(crc ^ byte) & 0xFF] ^ crc >> 8

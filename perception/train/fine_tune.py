@@ -1,4 +1,4 @@
-"""Training that starts from finished weights: with masks that stay, with values as they will be stored."""
+"""Training from finished weights: with fixed masks, or with values in their stored form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perception.config import DetectorConfig
 from perception.errors import CheckpointError
 from perception.model.network import Network
 from perception.registry import make_network
-from perception.train.coded import RoundedWeight, SharedWeight
+from perception.train.coded_weights import RoundedWeight, SharedWeight
 from perception.train.transfer import Transfer, same_classes, transfer_weights
 from sparse_core.compression import Coding, compress, prune_in_one_pass
 from sparse_core.compression.model import layout_of
@@ -25,24 +25,24 @@ from sparse_core.nm.packing.coding import INTEGER_BITS
 from sparse_core.nm.training import attach_masks
 
 Masks = dict[str, Tensor]
-#: Names that torch gives the weight that learns and the mask of a layer, in the state of a network.
+#: State names that torch gives to a layer's trained weight and its mask.
 _ORIGINAL, _MASK = "parametrizations.weight.original", "parametrizations.weight.0.mask"
 
 
 @dataclass(frozen=True)
 class FineTune:
-    """What a training starts from, and what it keeps.
+    """Starting weights of a training, and what it keeps of them.
 
     Attributes:
         weights: shipped name or file.
-        masks: ``"2:4"``: prune two of four weights of every inner layer before the first step, by SparseGPT
-            on training frames, and keep these zeros; weights that are 2:4 already keep the zeros they have.
-        coding: train the inner layers as they will be stored: ``"int8"``, ``"int4"``, ``"int4/64"`` or
+        masks: ``"2:4"``: before the first step, prune two of four weights of every inner layer by SparseGPT
+            on training frames, and keep these zeros. Weights that are already 2:4 keep their zeros.
+        coding: train the inner layers in their stored form: ``"int8"``, ``"int4"``, ``"int4/64"`` or
             ``"codebook64"`` (see :class:`~sparse_core.compression.Coding`). Batch norms are folded first and
-            no longer learn.
+            no longer trained.
 
     Raises:
-        ValueError: other masks, or a coding that has nothing to learn.
+        ValueError: unknown masks, or a coding without trainable values.
     """
 
     weights: str
@@ -51,20 +51,20 @@ class FineTune:
 
     def __post_init__(self) -> None:
         if self.masks not in (None, "2:4"):
-            raise ValueError(f"masks must be '2:4' or left out, got {self.masks!r}")
+            raise ValueError(f"masks must be '2:4' or None, got {self.masks!r}")
         if self.coding is not None and Coding.parse(self.coding).kind not in (*INTEGER_BITS, "codebook"):
             raise ValueError(
-                f"coding must be int8, int4, int4/64 or codebook64 for example, got {self.coding!r}:"
-                " training sees no difference otherwise"
+                f"coding {self.coding!r} does not change training; use int8, int4, int4/64 or codebook64,"
+                " for example"
             )
 
 
 class StartingNetwork(NamedTuple):
-    """What a training starts from.
+    """The network that a training starts from.
 
     Attributes:
-        network: in training mode, masks and codings attached.
-        transfer: what became of weights that know other classes; None where all of them fit.
+        network: in training mode, with masks and codings attached.
+        transfer: report on weights with other classes; None if all weights fit.
     """
 
     network: Network
@@ -78,21 +78,17 @@ def starting_network(
     calibrate: Callable[[Network], Any],
     stored: Mapping[str, Tensor] | None = None,
 ) -> StartingNetwork:
-    """The network that a training starts from, masks and codings attached.
+    """Return the network that a training starts from, with masks and codings attached.
 
     Args:
-        start: what is asked for.
+        start: requested weights, masks and coding.
         config: of the detector; it must fit the weights.
         device: to train on.
-        calibrate: runs a network once over training frames; SparseGPT looks at what comes by.
-        stored: state of the network of a run that goes on: masks and codebooks are taken from it, so that the
-            state fits what is returned; ``None``: they are chosen now.
-
-    Returns:
-        A network in training mode, and what became of the weights where they know other classes.
+        calibrate: runs a network once over training frames, from which SparseGPT collects statistics.
+        stored: network state of the resumed run, whose masks and codebooks are reused; None: choose them now.
 
     Raises:
-        CheckpointError: weights that cannot be read, are folded already or differ in more than classes.
+        CheckpointError: the weights are unreadable, already folded, or differ in more than classes.
     """
     network, transfer = _loaded(start, config)
     network = network.to(device)
@@ -111,21 +107,21 @@ def starting_network(
 
 
 def _loaded(start: FineTune, config: DetectorConfig) -> StartingNetwork:
-    """The weights in a network of the configuration, on the CPU."""
+    """Load the weights into a network of the configuration, on the CPU."""
     stored = load_weights(start.weights)
     folded = not any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in stored.modules())
     if folded and start.coding is None:
         raise CheckpointError(
-            f"{start.weights}: these weights are compressed and their batch norms folded; start from the"
-            " weights that they were made of, or ask for a coding (--coding int8)"
+            f"{start.weights}: compressed weights with folded batch norms. Start from the original weights,"
+            " or add a coding (--coding int8)"
         )
     network = make_network(config)
     if same_classes(stored, network):
         return StartingNetwork(load_weights(start.weights, config=config), None)
     if folded:
         raise CheckpointError(
-            f"{start.weights}: compressed weights of {', '.join(stored.config.head.classes)}, which cannot be"
-            f" fitted to {', '.join(config.head.classes)}; start from the weights that they were made of"
+            f"{start.weights}: compressed weights for {', '.join(stored.config.head.classes)} do not fit"
+            f" {', '.join(config.head.classes)}. Start from the original weights"
         )
     return StartingNetwork(network, transfer_weights(stored, network, where=start.weights))
 
@@ -133,7 +129,7 @@ def _loaded(start: FineTune, config: DetectorConfig) -> StartingNetwork:
 def _masks(
     network: Network, calibrate: Callable[[Network], Any], stored: Mapping[str, Tensor] | None
 ) -> Masks:
-    """Masks of a run that goes on, of weights that are 2:4 already, or by SparseGPT, which prunes."""
+    """Return the masks of the resumed run, of weights that are already 2:4, or of SparseGPT, which prunes."""
     if stored is not None:
         return {name: stored[f"{name}.{_MASK}"] for name in inner_layers(network)}
     found = kept_masks(network)
@@ -143,7 +139,7 @@ def _masks(
 
 
 def masks_of(network: Network) -> Masks:
-    """The masks in use, by layer name."""
+    """Return the masks in use, by layer name."""
     found = {}
     for name, module in network.named_modules():
         if parametrize.is_parametrized(module, "weight"):
@@ -154,14 +150,14 @@ def masks_of(network: Network) -> Masks:
 
 
 def plain_network(network: Network, state: Mapping[str, Tensor]) -> Network:
-    """A network without masks and codings that computes what a training's network computes with ``state``.
+    """Return a network without masks and codings that computes the same as a training's network.
 
     Args:
-        network: of :func:`starting_network`; it stays as it is.
+        network: from :func:`starting_network`; not modified.
         state: of such a network.
 
     Returns:
-        On the CPU, in evaluation mode; folded where the network is.
+        The network on the CPU in evaluation mode, folded if the given one is.
     """
     shadow = copy.deepcopy(network)
     shadow.load_state_dict(dict(state))
@@ -189,5 +185,5 @@ def _attach_coding(network: Network, coding: Coding, masks: Mapping[str, Tensor]
             continue
         stored = compress(weight, pattern, coding, mask=mask, layout=layout, pad=True, name=f"layer {name}")
         parametrize.register_parametrization(module, "weight", SharedWeight(stored))
-        # Only the centroids learn.
+        # Only the centroids are trained.
         cast(Any, module).parametrizations.weight.original.requires_grad_(False)

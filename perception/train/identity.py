@@ -1,7 +1,7 @@
-"""Training of the head for vectors of boxes: sights of one object near, all others far.
+"""Training of the embedding head: observations of one object close together, all others apart.
 
-Supervised contrastive learning (Khosla et al., NeurIPS 2020) on features of a finished detector, which stays
-as it is.
+Supervised contrastive learning (Khosla et al., NeurIPS 2020) on features of a trained detector, which stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from torch.nn import functional as F
 
 from perception.errors import CheckpointError, ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
-from perception.train.sights import Sights
+from perception.train.checkpoint import damaged_checkpoint
+from perception.train.observations import Observations
 from perception.types import FloatArray
 from sparse_core.common.files import save_torch
 from sparse_core.common.interruption import Interrupted, stop_requests
@@ -32,17 +33,17 @@ OnStep = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class IdentityConfig:
-    """How a head is trained.
+    """Settings of a training of the embedding head.
 
     Attributes:
-        trains: tells this kind of training from that of a detector.
-        towns: simulated towns to learn from; first_town: seed of the first.
-        held_towns: further towns, not learned from, that the result is measured on.
-        steps: optimiser steps.
-        objects: objects of a step, half of them of one class and one scene where there are as many.
-        sights: sights of each object.
-        temperature: of the softmax over the sights of a step.
-        dropout: share of the features that are zeroed while learning.
+        trains: distinguishes this training from that of a detector.
+        towns: number of simulated towns to learn from; first_town: seed of the first.
+        held_towns: number of further towns, used for evaluation only.
+        steps: optimizer steps.
+        objects: objects per step, half of them of one class and scene if enough exist.
+        sights: observations per object.
+        temperature: of the softmax over the observations of a step.
+        dropout: share of the features zeroed in training.
         learning_rate: peak of the one-cycle schedule.
         weight_decay: of AdamW.
         checkpoint_every: steps between checkpoints.
@@ -69,7 +70,7 @@ class IdentityConfig:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)!r}")
         for name in ("towns", "first_town", "held_towns", "weight_decay", "seed"):
             if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be not negative, got {getattr(self, name)!r}")
+                raise ConfigError(f"{name} must not be negative, got {getattr(self, name)!r}")
         for name in ("objects", "sights"):
             if getattr(self, name) < 2:
                 raise ConfigError(f"{name} must be at least 2, got {getattr(self, name)!r}")
@@ -78,39 +79,40 @@ class IdentityConfig:
 
 
 def contrastive_loss(vectors: Tensor, objects: Tensor, temperature: float) -> Tensor:
-    """Mean over the sights of how unlikely the other sights of their object are (Khosla et al., eq. 2).
+    """Return the supervised contrastive loss, averaged over observations (Khosla et al., eq. 2).
 
     Args:
         vectors: (N, D) unit vectors.
-        objects: (N,) int64; each object has at least two sights.
+        objects: (N,) int64; each object has at least two observations.
         temperature: of the softmax.
     """
     itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
-    likeness = (vectors @ vectors.T / temperature).masked_fill(itself, -torch.inf)
-    surprise = torch.logsumexp(likeness, dim=1, keepdim=True) - likeness
+    similarity = (vectors @ vectors.T / temperature).masked_fill(itself, -torch.inf)
+    surprise = torch.logsumexp(similarity, dim=1, keepdim=True) - similarity
     same = (objects[:, None] == objects[None]) & ~itself
     return (surprise.masked_fill(~same, 0.0).sum(dim=1) / same.sum(dim=1)).mean()
 
 
 class IdentityTrainer:
-    """One training in one folder; made again on the same folder, it goes on where it stopped.
+    """A training run in one folder; a new trainer on the same folder resumes it.
 
     Args:
         config: of the run.
-        sights: to learn from.
-        directory: for the checkpoint; None: none is written.
-        network: what makes vectors of features; None: a new head of the configuration.
+        sights: observations to learn from.
+        directory: for the checkpoint; None: no checkpoint is written.
+        inputs: (N, D) float32 network inputs; None: the features of the observations.
+        network: computes embeddings from inputs; None: a new head.
         device: where to train.
 
     Raises:
-        DataError: fewer than two objects that are seen twice.
-        CheckpointError: a checkpoint of another run, or a damaged one.
+        DataError: fewer than two objects with two observations.
+        CheckpointError: the checkpoint is damaged or belongs to another run.
     """
 
     def __init__(
         self,
         config: IdentityConfig,
-        sights: Sights,
+        sights: Observations,
         directory: Path | None = None,
         *,
         inputs: Tensor | None = None,
@@ -122,12 +124,13 @@ class IdentityTrainer:
         self._groups, self._places = _groups(sights)
         if len(self._groups) < 2:
             raise DataError(
-                f"{len(self._groups)} objects were found twice by the detector, of {len(sights)} sights;"
-                " vectors are learned from at least two: add drives or towns"
+                f"only {len(self._groups)} objects have two observations ({len(sights)} observations in all);"
+                " training needs two such objects. Add drives or towns"
             )
         torch.manual_seed(config.seed)
         self.inputs = (torch.from_numpy(sights.features) if inputs is None else inputs).to(self.device)
-        self.network = (_Scaled(self.inputs, config.dropout) if network is None else network).to(self.device)
+        network = _ScaledHead(self.inputs, config.dropout) if network is None else network
+        self.network = network.to(self.device)
         self.optimizer = torch.optim.AdamW(
             self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
@@ -138,13 +141,13 @@ class IdentityTrainer:
         self._restore()
 
     def run(self, on_step: OnStep | None = None, out_of_time: Callable[[], bool] = lambda: False) -> bool:
-        """Train until all steps are done, the time is up or a signal comes; write a checkpoint in any case.
+        """Train until all steps are done, the time is up or a signal arrives; always write a checkpoint.
 
         Returns:
-            Whether all steps are done.
+            True if all steps are done.
 
         Raises:
-            Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written.
+            Interrupted: SIGINT or SIGTERM arrived. The step was finished and a checkpoint written.
         """
         self.network.train()
         with stop_requests() as stop:
@@ -158,17 +161,17 @@ class IdentityTrainer:
             self._save()
         self.network.eval()
         if stop:
-            saved = "nothing is saved without a directory" if self._path is None else f"saved in {self._path}"
+            saved = "not saved, for lack of a directory" if self._path is None else f"saved in {self._path}"
             raise Interrupted(
-                f"interrupted at step {self.step} of {self.config.steps}, {saved}; run the same command again"
+                f"interrupted at step {self.step} of {self.config.steps}, {saved}. Run the same command again"
                 " to resume",
                 stop.signal_number,
             )
         return self.step >= self.config.steps
 
     def head(self) -> EmbeddingHead:
-        """The head as it stands, on the CPU, its scaling of features within its weights."""
-        assert isinstance(self.network, _Scaled)
+        """Return the current head on the CPU, with the feature scaling folded into its weights."""
+        assert isinstance(self.network, _ScaledHead)
         return self.network.folded()
 
     def _learn(self) -> float:
@@ -182,10 +185,10 @@ class IdentityTrainer:
         return float(loss.detach())
 
     def _batch(self) -> tuple[Tensor, Tensor]:
-        """Rows of sights, and numbers of their objects: half of them neighbours, half from everywhere."""
+        """Return rows of observations and their object numbers: half from one place, half from everywhere."""
         config = self.config
         random = np.random.default_rng([config.seed, self.step])
-        # What is dropped depends on the step alone, so that a run that goes on is the same run.
+        # Dropout depends on the step alone, so that a resumed run equals an uninterrupted one.
         torch.manual_seed(int(random.integers(2**31)))
         near = self._places[int(random.integers(len(self._places)))]
         first = random.permutation(near)[: config.objects // 2]
@@ -222,18 +225,15 @@ class IdentityTrainer:
             state: dict[str, Any] = torch.load(self._path, map_location=self.device, weights_only=True)
             stored, sights = state["config"], state["sights"]
         except Exception as error:
-            raise CheckpointError(
-                f"{self._path}: cannot be read, damaged or no checkpoint ({type(error).__name__});"
-                " delete it to start again"
-            ) from error
+            raise damaged_checkpoint(self._path, error) from error
         wanted = asdict(self.config)
         other = [name for name in wanted if name != "checkpoint_every" and stored.get(name) != wanted[name]]
         if sights != len(self.inputs):
-            other.append("number of sights")
+            other.append("number of observations")
         if other:
             raise CheckpointError(
-                f"{self._path}: belongs to a run with another {other[0]!r};"
-                " choose another folder or delete it"
+                f"{self._path}: belongs to a run with another {other[0]!r}. Choose another folder or delete"
+                " the file"
             )
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -241,8 +241,8 @@ class IdentityTrainer:
         self.step = int(state["step"])
 
 
-class _Scaled(nn.Module):
-    """A head on features of mean 0 and deviation 1, some of which are left out while learning."""
+class _ScaledHead(nn.Module):
+    """A head on features scaled to mean 0 and deviation 1, with dropout in training."""
 
     mean: Tensor
     scale: Tensor
@@ -251,7 +251,7 @@ class _Scaled(nn.Module):
         super().__init__()
         self.head = EmbeddingHead()
         self.dropout = dropout
-        # A feature that is hardly ever used would become large.
+        # The offset keeps rarely used features from becoming large.
         self.register_buffer("mean", features.mean(dim=0))
         self.register_buffer("scale", 1.0 / (features.std(dim=0) + 0.05 * features.std()))
 
@@ -261,7 +261,7 @@ class _Scaled(nn.Module):
         return vectors
 
     def folded(self) -> EmbeddingHead:
-        """The head alone, on features as they come."""
+        """Return the head for unscaled features."""
         head = EmbeddingHead()
         weight = self.head.out.weight.detach() * self.scale
         head.load_state_dict({"out.weight": weight, "out.bias": self.head.out.bias - weight @ self.mean})
@@ -270,13 +270,13 @@ class _Scaled(nn.Module):
 
 @torch.inference_mode()
 def vectors_of(network: nn.Module, inputs: Tensor) -> FloatArray:
-    """(N, 128) float32 on the host of a head, or of what takes its place, in evaluation mode."""
+    """Return (N, 128) float32 embeddings on the host, computed in evaluation mode."""
     vectors: FloatArray = network.eval()(inputs).cpu().numpy()
     return vectors
 
 
-def _groups(sights: Sights) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
-    """Rows of each object that is seen at least twice; and numbers of such objects of one scene and class."""
+def _groups(sights: Observations) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
+    """Return rows of each object with two or more observations, and object numbers by scene and class."""
     groups: list[npt.NDArray[np.int64]] = []
     places: dict[tuple[str, int], list[int]] = {}
     order = np.argsort(sights.objects, kind="stable")

@@ -1,4 +1,4 @@
-"""A whole training of the head for vectors of boxes: features from drives and towns, the loop, the files."""
+"""Complete training of the embedding head: features from drives and towns, the loop, the files."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from perception.evaluate.retrieval import Retrieval, retrieval, size_distances, 
 from perception.model.embedding import EmbeddingHead, digest, embedding_path, save_embedding
 from perception.train.events import EventFile
 from perception.train.identity import IdentityConfig, IdentityTrainer, OnStep, vectors_of
-from perception.train.sights import Observer, Sights, View, drive_views
+from perception.train.observations import Observations, Observer, View, drive_views
 from perception.train.towns import town_views
 from sparse_core.common.files import GrowingFile, write_file
 
-#: Called with (sources of features done, all of them).
+#: Called with the number of finished feature sources and their total.
 OnSource = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class IdentityOutcome:
-    """Where a run stands.
+    """State of a run.
 
     Attributes:
         step: steps done.
-        finished: whether that is all of them.
-        directory: holds config.yaml, checkpoint.pt, log.csv, the features in sights/, and weights.safetensors
-            with weights-embedding.safetensors, which are what a detector is made of.
-        vectors, sizes: re-identification in the towns that were kept apart, by vectors and by sizes of boxes
-            alone, among sights of one class; None while unfinished, or without such towns.
+        finished: True if all steps are done.
+        directory: contains config.yaml, checkpoint.pt, log.csv, the features in sights/, weights.safetensors
+            and weights-embedding.safetensors.
+        vectors, sizes: re-identification within class in the held-out towns, by embeddings and by box sizes
+            alone; None if unfinished or without such towns.
     """
 
     step: int
@@ -59,24 +59,24 @@ def train_identity(
     on_step: OnStep | None = None,
     on_remark: Callable[[str], None] | None = None,
 ) -> IdentityOutcome:
-    """Train a head for vectors of boxes on drives and simulated towns; an unfinished run goes on.
+    """Train the embedding head on drives and simulated towns, or resume an unfinished run.
 
     Args:
         config: of the run.
-        weights: shipped name or file of the detector, which stays as it is.
-        drives: folders of data sets with identities, such as KITTI sequences.
+        weights: shipped name or file of the detector, which stays unchanged.
+        drives: folders of data sets with track ids, such as KITTI sequences.
         directory: of the run.
-        device: where to train, and to look at scans.
-        max_seconds: stop after this long; the next call goes on.
-        on_source: called after each drive and town whose features are there.
+        device: where to train and detect.
+        max_seconds: stop after this long; the next call resumes.
+        on_source: called after each drive and town with the number done and the total.
         on_step: called after each step.
-        on_remark: called with a sentence on where a run begins that was begun before.
+        on_remark: called with a sentence on where an earlier run resumes.
 
     Raises:
-        CheckpointError: no such weights, weights without refinement, or a checkpoint of another run.
-        DataError: a drive that does not tell which object is which.
-        ImportError: towns are asked for and Open3D is missing.
-        Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written.
+        CheckpointError: missing weights, weights without refinement, or a checkpoint of another run.
+        DataError: a drive has no track ids.
+        ImportError: towns are requested and Open3D is missing.
+        Interrupted: SIGINT or SIGTERM arrived. The step was finished and a checkpoint written.
     """
     started = time.perf_counter()
     directory, device = Path(directory), usable_device(device)
@@ -86,10 +86,10 @@ def train_identity(
     def out_of_time() -> bool:
         return max_seconds is not None and time.perf_counter() - started > max_seconds
 
-    gatherer = _Gatherer(source, directory / "sights", device, config.seed)
-    learned = [*map(gatherer.drive, drives), *map(gatherer.town, _seeds(config, held=False))]
-    held = list(map(gatherer.town, _seeds(config, held=True)))
-    parts: list[Sights] = []
+    cache = _ObservationCache(source, directory / "sights", device, config.seed)
+    learned = [*map(cache.drive, drives), *map(cache.town, _seeds(config, held=False))]
+    held = list(map(cache.town, _seeds(config, held=True)))
+    parts: list[Observations] = []
     for number, gather in enumerate([*learned, *held], start=1):
         if out_of_time():
             return IdentityOutcome(0, False, directory, None, None)
@@ -97,13 +97,13 @@ def train_identity(
         if on_source is not None:
             on_source(number, len(learned) + len(held))
     if not learned:
-        raise DataError("nothing to learn from: name a drive (--data) or ask for towns")
+        raise DataError("no training data; pass a drive (--data) or towns (--towns)")
     stopped_early = (directory / "config.yaml").is_file()
-    trainer = IdentityTrainer(config, Sights.joined(parts[: len(learned)]), directory, device=device)
+    trainer = IdentityTrainer(config, Observations.joined(parts[: len(learned)]), directory, device=device)
     if on_remark is not None and trainer.step:
         on_remark(f"resuming {directory} at step {trainer.step} of {config.steps}")
     elif on_remark is not None and stopped_early:
-        on_remark(f"nothing to resume: an earlier run in {directory} left no checkpoint; it starts at step 0")
+        on_remark(f"{directory} has an earlier run without a checkpoint; training starts at step 0")
     save_config(config, directory / "config.yaml")
     with _LossLog(directory / "log.csv", trainer.step, on_step) as log:
         finished = trainer.run(log, out_of_time)
@@ -114,13 +114,14 @@ def train_identity(
     save_embedding(head, copied)
     if not finished or not held:
         return IdentityOutcome(trainer.step, finished, directory, None, None)
-    return IdentityOutcome(trainer.step, True, directory, *judged(head, Sights.joined(parts[len(learned) :])))
+    held_out = Observations.joined(parts[len(learned) :])
+    return IdentityOutcome(trainer.step, True, directory, *evaluate_head(head, held_out))
 
 
-def judged(head: EmbeddingHead, sights: Sights) -> tuple[Retrieval, Retrieval]:
-    """Re-identification by the vectors of a head, and by boxes' sizes alone.
+def evaluate_head(head: EmbeddingHead, sights: Observations) -> tuple[Retrieval, Retrieval]:
+    """Evaluate re-identification by a head's embeddings, and by box sizes alone.
 
-    Sights are asked for among those of their class and scene; what was thinned out is left aside.
+    Queries run within class and scene; thinned observations are excluded.
     """
     whole = sights[~sights.thinned]
     asked = whole.objects, whole.scenes, whole.times_s, whole.labels
@@ -128,14 +129,14 @@ def judged(head: EmbeddingHead, sights: Sights) -> tuple[Retrieval, Retrieval]:
     return retrieval(vector_distances(vectors), *asked), retrieval(size_distances(whole.boxes), *asked)
 
 
-class _Gatherer:
-    """Sights of drives and towns, from files where they are there already.
+class _ObservationCache:
+    """Observations of drives and towns, computed once and stored in files.
 
     Args:
         weights: of the detector.
         folder: of the files.
-        device: to look on.
-        seed: of what is thinned out.
+        device: to detect on.
+        seed: of the thinning.
     """
 
     def __init__(self, weights: Path, folder: Path, device: torch.device, seed: int) -> None:
@@ -143,26 +144,26 @@ class _Gatherer:
         self._made_of = digest(weights)[:12]
         self._observer: Observer | None = None
 
-    def drive(self, folder: str | Path) -> Callable[[], Sights]:
-        """What gathers the sights of a data set."""
+    def drive(self, folder: str | Path) -> Callable[[], Observations]:
+        """Return a function that loads the observations of a data set."""
         scene = Path(folder).resolve().name
 
         def views() -> Iterator[View]:
             return drive_views(open_data_set(folder), scene=scene, seed=self._seed)
 
-        return lambda: self._gathered(f"drive-{scene}-{self._seed}", views)
+        return lambda: self._load(f"drive-{scene}-{self._seed}", views)
 
-    def town(self, seed: int) -> Callable[[], Sights]:
-        """What gathers the sights of a town."""
-        return lambda: self._gathered(f"town-{seed}", lambda: town_views(seed))
+    def town(self, seed: int) -> Callable[[], Observations]:
+        """Return a function that loads the observations of a town."""
+        return lambda: self._load(f"town-{seed}", lambda: town_views(seed))
 
-    def _gathered(self, name: str, views: Callable[[], Iterator[View]]) -> Sights:
+    def _load(self, name: str, views: Callable[[], Iterator[View]]) -> Observations:
         path = self._folder / f"{name}-{self._made_of}.npz"
         if not path.is_file():
             if self._observer is None:
                 self._observer = Observer(load_weights(self._weights).to(self._device).fold())
             self._observer(views()).save(path)
-        return Sights.load(path)
+        return Observations.load(path)
 
 
 def _seeds(config: IdentityConfig, *, held: bool) -> range:
@@ -171,9 +172,9 @@ def _seeds(config: IdentityConfig, *, held: bool) -> range:
 
 
 class _LossLog:
-    """``log.csv``: the mean loss of every ten steps. A run that goes on drops rows of later steps.
+    """``log.csv`` and TensorBoard events with the mean loss of every ten steps.
 
-    The same for TensorBoard.
+    A resumed run drops rows of later steps.
     """
 
     def __init__(self, path: Path, step: int, on_step: OnStep | None) -> None:

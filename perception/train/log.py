@@ -1,4 +1,4 @@
-"""What a training tells while it runs: rows of ``log.csv``, TensorBoard's events, and a progress bar."""
+"""Log of a training: rows of ``log.csv``, TensorBoard events, and a progress bar."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LOG_FIELDS = ("step", *_LOSSES, "gradient_norm", "learning_rate", "seconds")
 
 
 class TrainingLog(AbstractContextManager["TrainingLog"]):
-    """Rows of ``log.csv``; rows after the step that a run resumes from are dropped. The same for TensorBoard.
+    """``log.csv`` and TensorBoard events; a resumed run drops rows of later steps.
 
     Args:
-        path: of the file, which events go beside; None: rows are dropped, as another process writes them.
-        step: that the run goes on from.
+        path: of the file, next to which events go; None: write nothing, because another process does.
+        step: from which the run resumes.
     """
 
     def __init__(self, path: Path | None, step: int) -> None:
@@ -50,7 +50,7 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
         self.events = EventFile(path.parent, step)
 
     def write(self, row: dict[str, float]) -> None:
-        """Add a row; losses that are not a number are left out."""
+        """Add a row; NaN losses are skipped."""
         if self.stream is None:
             return
         self.writer.writerow(
@@ -70,7 +70,7 @@ class TrainingLog(AbstractContextManager["TrainingLog"]):
 
 
 def training_progress(show: bool) -> Progress:
-    """A bar with the steps, the loss and the time left."""
+    """Return a progress bar with steps, loss and remaining time."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

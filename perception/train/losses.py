@@ -20,11 +20,11 @@ from perception.train.ranks import ALONE, Ranks
 
 
 class HeatTargets(NamedTuple):
-    """What the first stage should say.
+    """Targets of the first stage.
 
     Attributes:
         heat: (B, classes, H, W) in [0, 1], 1 at the centre cell of each object.
-        ignored: (B, 1, H, W) bool: cells of objects that are neither a find nor a false alarm.
+        ignored: (B, 1, H, W) bool: cells of ignored objects.
         cells: (P, 3) int64 cells that predict a box: those around each centre.
         boxes: (P, 7) the box of each; labels: (P,); weights: (P,) in (0, 1].
     """
@@ -37,20 +37,20 @@ class HeatTargets(NamedTuple):
     weights: Tensor
 
 
-#: Cells whose Gaussian is at least this high learn the object's box.
+#: Least Gaussian value of cells that predict the object's box.
 _POSITIVE = 0.4
 
 
 def heat_targets(
     head: CentreHead, batch: Batch, map_shape: tuple[int, int], peaks: Tensor | None = None
 ) -> HeatTargets:
-    """Gaussians around object centres.
+    """Return Gaussians around object centres.
 
     Args:
         head: geometry and classes.
         batch: ground truth.
         map_shape: rows and columns of the heat map.
-        peaks: (B, M, 2) x and y in metres that the Gaussians stand around; None: the objects' centres.
+        peaks: (B, M, 2) x and y of the Gaussians' centres, metres; None: the objects' centres.
     """
     peaks = batch.boxes[..., :2] if peaks is None else peaks
     rows, columns = map_shape
@@ -67,7 +67,7 @@ def heat_targets(
     bell = torch.exp(-(dx * dx + dy * dy) / (2 * sigma * sigma)[..., None, None])
     column, row = head.grid.position_of(peaks).unbind(-1)
     inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows) & (batch.labels >= 0)
-    # The cell that holds the centre is the peak, however the centre lies in it.
+    # The cell that contains the centre is the peak, wherever the centre is in it.
     nearest = bell.flatten(2).argmax(dim=2, keepdim=True)
     bell = bell.flatten(2).scatter(2, nearest, 1.0).view(frames, objects, rows, columns)
     bell = torch.where(inside[..., None, None], bell, 0.0)
@@ -91,7 +91,7 @@ def heat_targets(
 
 
 def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor, ranks: Ranks = ALONE) -> Tensor:
-    """Penalty-reduced focal loss (CornerNet, Law and Deng 2018, equation 1), over the number of peaks."""
+    """Return the penalty-reduced focal loss (CornerNet, Law and Deng 2018, equation 1), per peak."""
     logits = logits.float()
     probability = torch.sigmoid(logits)
     peak = targets == 1.0
@@ -102,7 +102,7 @@ def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor, ranks: Ranks = 
 
 
 def box_loss(head: CentreHead, features: Tensor, targets: HeatTargets, ranks: Ranks = ALONE) -> Tensor:
-    """L1 between box codes, weighted by how near the cell is to the centre."""
+    """Return the L1 loss of box codes, weighted by the closeness of cell and centre."""
     codes = head.box_codes(features, targets.cells, targets.labels)
     wanted = head.encode(targets.boxes, targets.cells, targets.labels)
     difference = (codes - wanted).abs().mean(dim=1)
@@ -110,12 +110,12 @@ def box_loss(head: CentreHead, features: Tensor, targets: HeatTargets, ranks: Ra
 
 
 class RefineSamples(NamedTuple):
-    """Boxes that the second stage learns from, with the object each should become.
+    """Training boxes of the second stage, with their target objects.
 
     Attributes:
         boxes: (R, 7); frames: (R,); labels: (R,).
         objects: (R, 7) best object of the same class and frame.
-        overlap: (R,) 3-D IoU with it, 0 where there is none.
+        overlap: (R,) 3D IoU with it, 0 without an object.
     """
 
     boxes: Tensor
@@ -134,7 +134,7 @@ def refine_samples(
     jitters: int = 4,
     ranks: Ranks = ALONE,
 ) -> RefineSamples:
-    """The best proposals of each frame, and disturbed copies of its objects."""
+    """Return the best proposals of each frame, and disturbed copies of its objects."""
     frames, count = proposals.scores.shape
     keep = min(keep, count)
     device = batch.boxes.device
@@ -161,9 +161,9 @@ def refine_samples(
 
 
 def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks) -> Tensor:
-    """Boxes moved, resized and turned at random, from slightly to strongly.
+    """Move, resize and rotate boxes at random, from slightly to strongly.
 
-    Every rank draws the numbers for all boxes of the batch and takes its own.
+    Every rank draws the numbers for all boxes of the batch and uses its own.
     """
     first, total = ranks.place(len(boxes))
     own = slice(first, first + len(boxes))
@@ -189,7 +189,7 @@ def refine_losses(
     samples: RefineSamples,
     ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Losses of every refinement step; step i + 1 starts from the detached boxes of step i."""
+    """Return the losses of every refinement step; step i + 1 starts from the detached boxes of step i."""
     losses = {name: maps.features.new_zeros((), dtype=torch.float32) for name in ("residual", "fit", "flip")}
     boxes = samples.boxes
     small = torch.minimum(samples.objects[:, 3], samples.objects[:, 4]) < 1.2
@@ -212,7 +212,7 @@ def refine_losses(
 
 
 def _corner_loss(boxes: Tensor, objects: Tensor) -> Tensor:
-    """Mean distance of corners in metres (smooth), whichever way the heading points: (R,)."""
+    """Return the (R,) mean smooth distance of corners in metres, for the better of the two headings."""
     corners = box_corners_3d(boxes)
     turned = torch.cat([objects[:, :6], objects[:, 6:] + math.pi], dim=1)
     distances = [
@@ -225,7 +225,7 @@ def _corner_loss(boxes: Tensor, objects: Tensor) -> Tensor:
 
 
 def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tensor:
-    """Overlap of the refined box, stretched so that 0.5 lies near what the KITTI protocol asks for: (R,)."""
+    """Return the (R,) overlap of refined boxes, rescaled so that 0.5 is close to KITTI's match threshold."""
     matched = samples.overlap > 0.05
     overlap = torch.zeros_like(samples.overlap)
     overlap[matched] = rotated_iou_pairs(refined[matched], samples.objects[matched], metric="3d").float()
@@ -233,7 +233,7 @@ def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tenso
     return ((overlap - low) / 0.45).clamp(0.0, 1.0)
 
 
-#: Weights of the losses in the sum that is minimised.
+#: Weights of the losses in the minimised sum.
 LOSS_WEIGHTS = {"heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.3}
 
 
@@ -246,15 +246,15 @@ def network_losses(
     *,
     peaks: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """All losses of a batch, unweighted; of a rank's part of it, its part of them.
+    """Return all unweighted losses of a batch; a rank returns its share.
 
     Args:
-        network: what learns.
+        network: the trained network.
         pillars: of the batch's clouds.
         batch: ground truth.
         generator: of disturbed boxes.
         ranks: processes that train together.
-        peaks: where heat maps have theirs, see :func:`heat_targets`.
+        peaks: centres of the heat maps, see :func:`heat_targets`.
     """
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]

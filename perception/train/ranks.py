@@ -1,7 +1,7 @@
-"""Processes that train one network together, as ``torchrun`` starts them.
+"""Processes that train one network together, started by ``torchrun``.
 
-Every process ("rank") takes its share of the frames of a step. Sums and counts over all of them are
-exchanged, so that together they compute what one process computes of the whole batch, up to rounding.
+Every process ("rank") takes its share of the frames of a step. Sums and counts are exchanged, so that
+together they compute what one process computes for the whole batch, up to rounding.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from perception.device import usable_device
 
 
 class RankRows(NamedTuple):
-    """Where the rows of a rank lie among those of all.
+    """Position of a rank's rows among those of all ranks.
 
     Attributes:
-        first: rows of the ranks before.
-        total: rows of all.
+        first: number of rows of earlier ranks.
+        total: number of rows of all ranks.
     """
 
     first: int
@@ -35,9 +35,9 @@ class Ranks:
     """This process among those that train together; by default the only one.
 
     Attributes:
-        rank: its number from 0.
-        count: of processes.
-        device: that it computes on.
+        rank: its number, from 0.
+        count: number of processes.
+        device: of this process.
     """
 
     rank: int = 0
@@ -46,11 +46,11 @@ class Ranks:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes files and tells how things go: the first does."""
+        """True if this process writes files and reports progress: the first one."""
         return self.rank == 0
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum of a tensor over all ranks; no gradient passes."""
+        """Sum a tensor over all ranks, without gradient."""
         if self.count == 1:
             return value
         summed = value.detach().clone()
@@ -58,7 +58,7 @@ class Ranks:
         return summed
 
     def gathered(self, values: Tensor) -> Tensor:
-        """A tensor of each rank, of equal shapes, stacked in the order of the ranks."""
+        """Stack a tensor of each rank, of equal shapes, in rank order."""
         if self.count == 1:
             return values[None]
         parts = [torch.empty_like(values) for _ in range(self.count)]
@@ -66,23 +66,23 @@ class Ranks:
         return torch.stack(parts)
 
     def place(self, rows: int) -> RankRows:
-        """Where this rank's rows lie among those of all, in the order of the ranks."""
+        """Return the position of this rank's rows among those of all ranks."""
         if self.count == 1:
             return RankRows(0, rows)
         counts = self.gathered(torch.tensor(rows, device=self.device)).tolist()
         return RankRows(sum(counts[: self.rank]), sum(counts))
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true for any rank."""
+        """True if the flag is set on any rank."""
         return bool(self.total(torch.tensor(int(flag), device=self.device)) > 0)
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Wait for all ranks."""
         if self.count > 1:
             self.total(torch.zeros((), device=self.device, dtype=torch.float32))
 
     def share(self, state: Sequence[Tensor]) -> None:
-        """Give all ranks the tensors of the first, in place."""
+        """Copy the tensors of the first rank to all others, in place."""
         for value in state if self.count > 1 else ():
             distributed.broadcast(value, src=0)
 
@@ -90,8 +90,8 @@ class Ranks:
         """Sum the gradients of all ranks, in place, in one exchange.
 
         Args:
-            parameters: in the same order everywhere; one that has a gradient on no rank gets none.
-            losses: (L,) values to sum along the way.
+            parameters: in the same order on every rank; one without a gradient on all ranks gets none.
+            losses: (L,) values to sum in the same exchange.
 
         Returns:
             (L,) float32 sums of the losses.
@@ -122,10 +122,10 @@ def ranks_of_environment(device: str | torch.device) -> Iterator[Ranks]:
     """Join the processes that ``torchrun`` started; without it, this process alone.
 
     Args:
-        device: ``"cpu"`` (processes exchange by gloo) or ``"cuda"`` (by NCCL, each on the GPU of its number).
+        device: ``"cpu"`` (exchange by gloo) or ``"cuda"`` (exchange by NCCL, one GPU per process).
 
     Raises:
-        ValueError: a CUDA device where torch sees none, or fewer GPUs than processes on this machine.
+        ValueError: no CUDA device is visible, or the machine has fewer GPUs than processes.
     """
     chosen = usable_device(device)
     count = int(os.environ.get("WORLD_SIZE", "1"))
@@ -136,8 +136,8 @@ def ranks_of_environment(device: str | torch.device) -> Iterator[Ranks]:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if local >= torch.cuda.device_count():
             raise ValueError(
-                f"{local + 1} processes on a machine with {torch.cuda.device_count()} GPUs: start one a GPU"
-                " (torchrun --nproc-per-node)"
+                f"{local + 1} processes on a machine with {torch.cuda.device_count()} GPUs; start one per"
+                " GPU (torchrun --nproc-per-node)"
             )
         chosen = torch.device("cuda", local)
         torch.cuda.set_device(chosen)
@@ -148,6 +148,6 @@ def ranks_of_environment(device: str | torch.device) -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def first_of_environment() -> bool:
-    """Whether this process is the first of those that ``torchrun`` started, or the only one."""
+def is_first_rank() -> bool:
+    """True if this process is the first that ``torchrun`` started, or the only one."""
     return os.environ.get("RANK", "0") == "0"

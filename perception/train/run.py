@@ -1,4 +1,4 @@
-"""A whole training: frames from folders, the loop, weights, evaluation."""
+"""Complete training: frames from folders, the loop, weights, evaluation."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from sparse_core.common.interruption import Interrupted
 
 #: Called with a sentence.
 OnRemark = Callable[[str], None]
-#: Damaged frames that are named.
+#: Most damaged frames named in a remark.
 _NAMED = 10
-#: Frames that are examined before the first step.
+#: Most frames examined before the first step.
 _CHECKED_FRAMES = 40
 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """Where a run stands.
+    """State of a run.
 
     Attributes:
         step: steps done.
-        finished: whether that is all of them.
-        directory: holds config.yaml, checkpoint.pt, log.csv, tensorboard, curves.png and
-            weights.safetensors; of a stopped run these are the averaged weights so far.
+        finished: True if all steps are done.
+        directory: contains config.yaml, checkpoint.pt, log.csv, tensorboard, curves.png and
+            weights.safetensors; after a stop, these are the averaged weights so far.
         metrics: AP by class and metric on the validation split, once finished.
-        remarks: sentences about what the run started from and learns from.
+        remarks: sentences about the run's start and its data.
     """
 
     step: int
@@ -69,30 +69,29 @@ def train(
     skip_damaged: bool = False,
     check: bool = True,
 ) -> TrainOutcome:
-    """Train on the ``train`` split of a data set, evaluate on its ``val`` split, write weights.
+    """Train on the ``train`` split of a data set, evaluate on its ``val`` split, and write weights.
 
-    In each of several processes that ``torchrun`` started, it trains together with the others: each takes its
-    part of every batch, and the first alone writes, calls back and evaluates.
+    Under ``torchrun``, all processes train together. Each takes its part of every batch; only the first
+    writes, calls back and evaluates.
 
     Args:
         config: of the run.
         data: folder of a data set that :func:`~perception.data.open_data_set` knows.
-        directory: of the run; an unfinished run in it goes on.
+        directory: of the run; an unfinished run in it is resumed.
         extra: further such folders, whose frames are mixed in.
         device: where to train.
-        max_seconds: stop after this long, with weights that can be used; the next call goes on.
+        max_seconds: stop after this long, with usable weights; the next call resumes.
         show_progress: draw a progress bar.
-        on_log: called whenever losses are logged: step, steps in all, loss.
+        on_log: called at every logged step with the step, the total steps and the loss.
         on_remark: called with each sentence of ``TrainOutcome.remarks``, most of them before the first step.
-        fine_tune: start from finished weights, with masks or a coding; with a coding the weights written are
-            compressed by it.
-        skip_damaged: leave frames out that cannot be read; a remark counts and names them.
-        check: refuse data in which ``perceive doctor`` finds errors, looking at some of the frames.
+        fine_tune: start from finished weights, with masks or a coding; a coding also compresses the result.
+        skip_damaged: skip unreadable frames; a remark counts and names them.
+        check: refuse data in which ``perceive doctor`` finds errors, on a sample of frames.
 
     Raises:
-        DataError: no frames, damaged ones, none with an object of a class, or errors that the doctor finds.
-        Interrupted: SIGINT or SIGTERM came; the step was finished, a checkpoint and weights were written.
-        CheckpointError: the directory holds another run, or weights to start from do not fit.
+        DataError: no frames, damaged frames, no object of any class, or errors found by the doctor.
+        Interrupted: SIGINT or SIGTERM arrived. The step was finished, a checkpoint and weights were written.
+        CheckpointError: the directory contains another run, or the starting weights do not fit.
     """
     classes = config.detector.head.classes
     labelled = open_data_set(data, "train")
@@ -109,7 +108,7 @@ def train(
         _refuse_errors(folder, config.detector, None if fine_tune is None else fine_tune.weights)
     config = replace(config, detector=with_measured_sizes(config.detector, frames))
     stopped_early = (Path(directory) / "config.yaml").is_file()
-    say = _nobody if on_remark is None else on_remark
+    remark_to = on_remark if on_remark is not None else (lambda remark: None)
     with ranks_of_environment(device) as ranks:
         trainer = Trainer(
             config, directory, frames, extra=more, device=device, fine_tune=fine_tune, ranks=ranks
@@ -117,7 +116,7 @@ def train(
         remarks = _start_remarks(trainer, stopped_early)
         remarks += _remarks(trainer, class_counts(frames + more, classes), damaged)
         for remark in remarks if ranks.writes else ():
-            say(remark)
+            remark_to(remark)
         try:
             finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
         except Interrupted:
@@ -129,23 +128,19 @@ def train(
             network = _save(trainer, trainer.directory / "weights.safetensors")
             try:
                 metrics = _validate(network, data, trainer.directory, device) if finished else None
-            except DataError as error:  # The weights are written: this is no reason to lose them.
+            except DataError as error:  # The weights are written; a failed evaluation must not lose them.
                 remarks += (f"not evaluated: {error}",)
-                say(remarks[-1])
+                remark_to(remarks[-1])
     return TrainOutcome(trainer.step, finished, trainer.directory, metrics, remarks)
 
 
-def _nobody(remark: str) -> None:
-    """Where nobody listens."""
-
-
 def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | None) -> None:
-    """Refuse to train on what the doctor calls an error: the result would be useless.
+    """Refuse to train on data with errors that make the result useless.
 
-    Files that cannot be read are left to the reader of the frames, which may leave them out.
+    Unreadable files are left to the frame reader, which may skip them.
 
     Raises:
-        DataError: names the errors.
+        DataError: lists the errors.
     """
     report = examine_data_set(
         folder,
@@ -154,60 +149,60 @@ def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | 
         weights=weights,
         max_frames=_CHECKED_FRAMES,
     )
-    # Whether all frames together hold a box is known already, and a sample may hold none.
+    # A sample may contain no box although the whole data set does, which was checked before.
     ignored = {"unreadable"} if report.statistics.boxes else {"unreadable", "classes"}
     errors = [item for item in report.findings if item.severity == "error" and item.check not in ignored]
     if errors:
         found = " ".join(f"[{item.check}] {item.message} Fix: {item.fix}" for item in errors)
         raise DataError(
-            f"{folder}: perceive doctor finds {len(errors)} errors, with which training is useless: {found}"
-            " To train nevertheless, say --no-check (check=False in Python)"
+            f"{folder}: perceive doctor found {len(errors)} errors that make training useless: {found}"
+            " To train anyway, add --no-check (check=False in Python)"
         )
 
 
 def _nothing_of(classes: Sequence[str], data_set: DataSet) -> DataError:
-    """What the labels hold instead."""
+    """Return an error that lists the classes in the labels."""
     counts = Counter(name for frame in data_set for name in frame.labels)
     found = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items())) or "no boxes"
     return DataError(
-        f"{data_set.folder}: no training frame holds an object of {', '.join(classes)}; the labels hold"
-        f" {found}: name the classes to learn (--classes), or check the data set (perceive doctor)"
+        f"{data_set.folder}: no training frame contains {', '.join(classes)}; the labels contain {found}."
+        " Choose other classes (--classes), or check the data set (perceive doctor)"
     )
 
 
 def _start_remarks(trainer: Trainer, stopped_early: bool) -> tuple[str, ...]:
-    """Where a run begins that was begun before."""
+    """Describe where an earlier run resumes."""
     if trainer.step:
         return (f"resuming {trainer.directory} at step {trainer.step} of {trainer.config.steps}",)
     if not stopped_early:
         return ()
     return (
-        f"nothing to resume: an earlier run in {trainer.directory} left no {trainer.checkpoint_path.name};"
-        " training starts at step 0",
+        f"{trainer.directory} has an earlier run without {trainer.checkpoint_path.name}; training starts at"
+        " step 0",
     )
 
 
 def _remarks(trainer: Trainer, counts: Mapping[str, int], damaged: Sequence[str]) -> tuple[str, ...]:
-    """What was left out, what became of weights for other classes, and classes with too few boxes."""
+    """Describe skipped frames, transferred weights, and classes with too few boxes."""
     remarks = []
     if damaged:
         more = f"; and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
-        what = "1 damaged frame is" if len(damaged) == 1 else f"{len(damaged)} damaged frames are"
-        remarks.append(f"{what} left out: {'; '.join(damaged[:_NAMED])}{more}")
+        what = "1 damaged frame" if len(damaged) == 1 else f"{len(damaged)} damaged frames"
+        remarks.append(f"skipped {what}: {'; '.join(damaged[:_NAMED])}{more}")
     if trainer.transfer is not None and trainer.fine_tune is not None:
         remarks.append(trainer.transfer.sentence(trainer.fine_tune.weights))
     few = {name: count for name, count in counts.items() if count < FEW_BOXES}
     if few:
         found = ", ".join(f"{count} of {name}" for name, count in few.items())
         remarks.append(
-            f"few boxes to learn from: {found}; with fewer than {FEW_BOXES} of a class expect misses and"
-            " rough boxes: label more frames, or add simulated ones (--extra)"
+            f"few boxes to learn from: {found}. With fewer than {FEW_BOXES} per class, expect misses and"
+            " inaccurate boxes. Label more frames, or add simulated ones (--extra)"
         )
     return tuple(remarks)
 
 
 def _save(trainer: Trainer, path: Path) -> Network:
-    """Write the averaged weights as they stand; returns the network that the file describes."""
+    """Write the averaged weights; return the network that the file describes."""
     network, fine_tune = trainer.averaged_network(), trainer.fine_tune
     if fine_tune is None or fine_tune.coding is None:
         save_weights(network, path)

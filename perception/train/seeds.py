@@ -1,4 +1,4 @@
-"""Random numbers and algorithms that repeat."""
+"""Reproducible random numbers and algorithms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Seed all random numbers, and choose convolutions that repeat to the bit."""
+    """Seed all random generators and choose deterministic convolutions."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""Views of simulated towns, whose objects are known: a drive down a street, looking to all four sides."""
+"""Views of simulated towns with known objects: a drive along a street, looking to all four sides."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import replace
 import numpy as np
 
 from perception.simulate import SceneConfig, SensorModel, SimulatedScan, Spot, build_scene, scan_along
-from perception.train.sights import View, thinned
+from perception.train.observations import View, thin_points
 from perception.types import FloatArray
 
-#: Where the robot scans along the street, and how long it takes from one place to the next.
+#: Scan positions along the street, and the time between them.
 _PLACES_M = tuple(range(-30, 31, 12))
 _INTERVAL_S = 1.0
 _EXTENT_M, _RANGE_M = 110.0, 80.0
-#: Half of what it sees at a time; what it looks at is turned ahead, where the detector looks.
+#: Half the field of view of a view, which is rotated to the detector's range ahead.
 _HALF_VIEW_RAD = np.pi / 4
-#: Largest turn beyond a quarter.
+#: Largest random turn beyond a quarter.
 _TURN_RAD = 0.2
 _THINNED_SHARE = 0.33
 
 
 def town_views(seed: int) -> Iterator[View]:
-    """Views of the town of a seed, some of them thinned out.
+    """Yield views of the town of a seed, some of them thinned.
 
-    A car is seen from all sides, so that what is learned does not hang on one of them. What tells objects
-    apart is shape, size and how well paint reflects: a sensor without colours hardly knows two cars of one
-    body, size and brightness from each other.
+    Cars appear from all sides, so that embeddings do not depend on the side. Objects differ in shape, size
+    and reflectivity only; a sensor without colours hardly distinguishes two cars of the same body, size and
+    brightness.
 
     Raises:
         ImportError: Open3D is missing.
@@ -42,12 +42,12 @@ def town_views(seed: int) -> Iterator[View]:
             view = _ahead(scan, quarter * np.pi / 2 + random.uniform(-_TURN_RAD, _TURN_RAD))
             named = replace(view, scene=f"town {seed}", time_s=number * _INTERVAL_S)
             if random.random() < _THINNED_SHARE:
-                named = replace(named, points=thinned(named.points, random), thinned=True)
+                named = replace(named, points=thin_points(named.points, random), thinned=True)
             yield named
 
 
 def _ahead(scan: SimulatedScan, bearing_rad: float) -> View:
-    """What lies in a direction, turned to x."""
+    """Return the view in a direction, rotated to +x."""
     points = scan.cloud.points
     off = np.arctan2(points[:, 1], points[:, 0]) - bearing_rad
     seen = np.abs((off + np.pi) % (2 * np.pi) - np.pi) < _HALF_VIEW_RAD

@@ -1,4 +1,4 @@
-"""The training loop: resumable, deterministic from a seed, config and curves beside the weights."""
+"""The training loop: resumable, and deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perception.errors import ConfigError, DataError
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.registry import make_network
-from perception.train.checkpoint import damaged, read_checkpoint, write_checkpoint
+from perception.train.checkpoint import damaged_checkpoint, read_checkpoint, write_checkpoint
 from perception.train.data.batches import Batch, SampleSequence, batches
 from perception.train.data.frames import TrainingFrame, class_counts
 from perception.train.data.objects import object_bank
@@ -28,7 +28,7 @@ from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.ranks import ALONE, Ranks
 from perception.train.seeds import seed_everything
-from perception.train.synchronised import synchronise_norms
+from perception.train.synchronised_norm import synchronise_norms
 from perception.train.transfer import Transfer
 from sparse_core.common.interruption import Interrupted, StopRequest, stop_requests
 from sparse_core.common.libraries import module_available
@@ -37,28 +37,27 @@ from sparse_core.common.libraries import module_available
 OnLog = Callable[[int, int, float], None]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-#: Training frames that masks are chosen by.
+#: Training frames used to choose masks.
 _CALIBRATION_FRAMES = 16
-#: Steps that several ranks take before they ask each other whether a signal came.
+#: Steps between two exchanges of stop signals among ranks.
 _STEPS_UNASKED = 10
 
 
 class Trainer:
-    """One training run in one directory; made again on the same directory, it goes on where it stopped.
+    """A training run in one directory; a new trainer on the same directory resumes it.
 
     Args:
         config: of the run.
-        directory: where everything is written.
+        directory: for all output.
         frames: main training frames.
-        extra: further frames (simulated ones, say).
+        extra: further frames, for example simulated ones.
         device: where to train.
-        fine_tune: start from finished weights; ``None``: from random ones.
-        ranks: processes that train together, each with a trainer of the same arguments; they take the place
-            of ``device``.
+        fine_tune: start from finished weights; None: from random ones.
+        ranks: processes that train together, each with a trainer of the same arguments; overrides ``device``.
 
     Raises:
-        CheckpointError: the directory holds a run of another configuration.
-        ConfigError: no range, or a batch that cannot be shared equally.
+        CheckpointError: the directory contains a run with another configuration.
+        ConfigError: an unbounded range, or a batch that the processes cannot share equally.
         DataError: no training frame, or none with an object of a class.
     """
 
@@ -75,21 +74,21 @@ class Trainer:
     ) -> None:
         if config.detector.pillars.open:
             raise ConfigError(
-                "detector.pillars.range_m must be six numbers for training, whose maps are whole, got None;"
-                " the trained detector runs without a range (Detector.with_range(None))"
+                "detector.pillars.range_m is None, but training needs a bounded range of six numbers. The"
+                " trained detector can run without one (Detector.with_range(None))"
             )
         if config.batch_size % ranks.count:
             raise ConfigError(
-                f"batch_size must be a multiple of the {ranks.count} processes that share it, got"
-                f" {config.batch_size}"
+                f"batch_size {config.batch_size} is not a multiple of the number of processes, {ranks.count};"
+                " choose a multiple"
             )
         _check_frames(frames, config.detector.head.classes)
         self.config = config
         self.fine_tune = fine_tune
-        #: What became of finished weights that know other classes.
+        #: Report on starting weights with other classes.
         self.transfer: Transfer | None = None
         self.directory = Path(directory)
-        #: File that a stopped run goes on from.
+        #: File from which a stopped run resumes.
         self.checkpoint_path = self.directory / "checkpoint.pt"
         self.ranks = ranks
         self.device = usable_device(device) if ranks.count == 1 else ranks.device
@@ -98,7 +97,7 @@ class Trainer:
         self.samples = SampleSequence(frames, extra, objects, config)
         stored = read_checkpoint(self.checkpoint_path, self._settings(), self.device)
         self.network = self._starting_network(stored)
-        # What a module keeps beside its tensors lies on the CPU, and follows from the configuration.
+        # Extra state lives on the CPU and follows from the configuration, so it is not shared.
         state = self.network.state_dict().items()
         ranks.share([value for name, value in state if not name.endswith("_extra_state")])
         synchronise_norms(self.network, ranks)
@@ -133,18 +132,18 @@ class Trainer:
         show_progress: bool = True,
         on_log: OnLog | None = None,
     ) -> bool:
-        """Train until all steps are done, the time is up or a signal comes; write a checkpoint in any case.
+        """Train until all steps are done, the time is up or a signal arrives; always write a checkpoint.
 
         Args:
             max_seconds: stop after the step that exceeds it on any rank.
-            show_progress: draw a bar.
-            on_log: called whenever losses are logged.
+            show_progress: draw a progress bar.
+            on_log: called at every logged step.
 
         Returns:
-            Whether all steps are done.
+            True if all steps are done.
 
         Raises:
-            Interrupted: SIGINT or SIGTERM came; the step was finished and a checkpoint written.
+            Interrupted: SIGINT or SIGTERM arrived. The step was finished and a checkpoint written.
         """
         started = time.perf_counter()
         writes = self.ranks.writes
@@ -174,18 +173,20 @@ class Trainer:
             self.save_checkpoint()
         if self._interrupted or (stop and self.ranks.count == 1):
             raise Interrupted(
-                f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path};"
-                " run the same command again to resume",
+                f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path}."
+                " Run the same command again to resume",
                 stop.signal_number,
             )
         if writes and module_available("matplotlib"):
             from perception.train.curves import plot_curves
 
-            plot_curves(self.directory / "log.csv", self.directory / "curves.png")
+            on_gpu = self.device.type == "cuda"
+            device = torch.cuda.get_device_name(self.device) if on_gpu else "a CPU"
+            plot_curves(self.directory / "log.csv", self.directory / "curves.png", device=device)
         return self.step >= self.config.steps
 
     def _stopping(self, stop: StopRequest) -> bool:
-        """Return True if a signal came to any rank, who ask each other now and then: it costs time."""
+        """Return True if a signal reached any rank. Ranks exchange this only every few steps to save time."""
         if self.ranks.count > 1 and self.step % _STEPS_UNASKED and self.step < self.config.steps:
             return False
         self._interrupted = self.ranks.any(bool(stop)) if self.ranks.count > 1 else bool(stop)
@@ -201,7 +202,7 @@ class Trainer:
         )
 
     def train_step(self, batch: Batch) -> dict[str, Tensor | float]:
-        """One optimiser step; returns the unweighted losses.
+        """Run one optimizer step; return the unweighted losses.
 
         Raises:
             FloatingPointError: the loss is not finite.
@@ -211,7 +212,7 @@ class Trainer:
         pillars = make_pillars(batch.clouds, self.config.detector.pillars)
         dtype = _DTYPES[self.config.precision]
         autocast = torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
-        with autocast, parametrize.cached():  # masked and rounded weights are made once a step
+        with autocast, parametrize.cached():  # compute masked and rounded weights once per step
             losses = self.losses(pillars, batch, generator)
             total = torch.stack([losses[name] * LOSS_WEIGHTS[name] for name in losses]).sum()
         self.optimizer.zero_grad(set_to_none=True)
@@ -220,7 +221,7 @@ class Trainer:
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.gradient_clip)
         if self.step % 50 == 0 and not bool(torch.isfinite(summed[0])):
-            raise FloatingPointError(f"loss is not finite at step {self.step}: lower learning_rate")
+            raise FloatingPointError(f"loss is not finite at step {self.step}; lower learning_rate")
         self.scaler.step(self.optimizer)
         self.scaler.update()
         rate = self.schedule.get_last_lr()[0]
@@ -230,11 +231,11 @@ class Trainer:
         return {**values, "gradient_norm": norm, "learning_rate": rate}
 
     def losses(self, pillars: Pillars, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
-        """All losses of a batch, unweighted; a trainer of other targets computes its own."""
+        """Return all unweighted losses of a batch. Trainers with other targets override this."""
         return network_losses(self.network, pillars, batch, generator, self.ranks)
 
     def _update_average(self) -> None:
-        # The warm-up keeps the first, poor weights from lingering in the average.
+        # The warm-up removes the poor first weights from the average.
         decay = min(self.config.average_decay, (1 + self.step) / (10 + self.step))
         current = self.network.state_dict()
         floats = [
@@ -249,9 +250,9 @@ class Trainer:
             self.average[name].copy_(current[name])
 
     def averaged_network(self) -> Network:
-        """A copy of the network with the averaged weights, in evaluation mode.
+        """Return a copy of the network with the averaged weights, in evaluation mode.
 
-        After a fine-tuning it has no masks any more, but zeros; with a coding it is folded.
+        After fine-tuning, masks are replaced by zeros; with a coding, the network is folded.
         """
         if self.fine_tune is not None:
             return plain_network(self.network, self.average)
@@ -260,7 +261,7 @@ class Trainer:
         return network.eval()
 
     def save_checkpoint(self) -> None:
-        """Write everything the run needs to go on; the file is replaced in one move, by the first rank."""
+        """Write everything needed to resume; the first rank replaces the file atomically."""
         if not self.ranks.writes:
             return
         state = {
@@ -275,12 +276,12 @@ class Trainer:
         write_checkpoint(self.checkpoint_path, state)
 
     def _settings(self) -> dict[str, Any]:
-        """What a run that goes on must have in common with this one."""
+        """Return the settings that a resumed run must share with this one."""
         fine_tune = {} if self.fine_tune is None else {"fine_tune": asdict(self.fine_tune)}
         return {**to_dict(self.config), **fine_tune}
 
     def _starting_network(self, stored: dict[str, Any] | None) -> Network:
-        """Random or finished weights; those of a checkpoint are loaded later."""
+        """Return the network with random or finished weights; a checkpoint's weights are loaded later."""
         detector = self.config.detector
         if self.fine_tune is None:
             return make_network(detector).to(self.device).train()
@@ -290,12 +291,12 @@ class Trainer:
         except (KeyError, TypeError, RuntimeError) as error:
             if stored is None:
                 raise
-            raise damaged(self.checkpoint_path, error) from error
+            raise damaged_checkpoint(self.checkpoint_path, error) from error
         self.transfer = started.transfer
         return started.network
 
     def _calibrate(self, network: Network) -> None:
-        """Run a network once over some of the training frames as they are."""
+        """Run a network once over some unaugmented training frames."""
         frames = self.samples.frames
         chosen = frames[:: max(1, len(frames) // _CALIBRATION_FRAMES)][:_CALIBRATION_FRAMES]
         run_every_layer(network, [torch.from_numpy(frame.points).to(self.device) for frame in chosen])
@@ -309,22 +310,22 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
             self.step = int(state["step"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise damaged(self.checkpoint_path, error) from error
+            raise damaged_checkpoint(self.checkpoint_path, error) from error
 
 
 def _check_frames(frames: Sequence[TrainingFrame], classes: Sequence[str]) -> None:
     if len(frames) == 0:
-        raise DataError("no training frame: the list of the training split is empty")
+        raise DataError("the training split is empty; add frames to it")
     counts = class_counts(frames, classes)
     if sum(counts.values()) == 0:
         raise DataError(
-            f"no training frame holds an object of {', '.join(classes)}: check the class names of the labels"
-            " (`perceive doctor` examines a data set)"
+            f"no training frame contains {', '.join(classes)}; check the class names of the labels with"
+            " `perceive doctor`"
         )
 
 
 def _parameter_groups(network: Network, weight_decay: float) -> list[dict[str, Any]]:
-    """No decay for biases and norms."""
+    """Group parameters, without weight decay for biases and norms."""
     learning = [value for value in network.parameters() if value.requires_grad]
     matrices = [value for value in learning if value.ndim > 1]
     vectors = [value for value in learning if value.ndim <= 1]

@@ -1,4 +1,4 @@
-"""Finished weights for other classes: rows of classes of the same name are kept, those of others are new."""
+"""Transfer of finished weights to other classes: classes of the same name keep their rows."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from perception.model.network import Network
 from perception.model.refine import RefineStage
 from sparse_core.common.surgery import shapes_of, state_difference
 
-#: Columns of a box code that hold the logarithm of length, width and height over the class's mean.
+#: Columns of a box code with the logarithm of length, width and height over the class mean.
 _SIZES = slice(3, 6)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """What became of finished weights.
+    """Report on transferred weights.
 
     Attributes:
-        kept: classes that both know, whose rows were taken over.
-        new: classes whose rows started anew.
-        left: classes of the weights that are no longer asked for.
-        layers: those whose rows or columns stand for classes.
+        kept: classes of both, whose rows were copied.
+        new: classes with new rows.
+        left: classes of the weights that the target does not have.
+        layers: layers with rows or columns per class.
     """
 
     kept: tuple[str, ...]
@@ -36,25 +36,21 @@ class Transfer:
     layers: tuple[str, ...]
 
     def sentence(self, weights: str) -> str:
-        """In words.
-
-        Args:
-            weights: what they are called.
-        """
+        """Describe the transfer in words; ``weights`` is the name of the source."""
         parts = [
-            f"from {weights}: everything is taken over but the values of classes in {', '.join(self.layers)}"
+            f"from {weights}: copied everything except class-specific values in {', '.join(self.layers)}"
         ]
         if self.new:
-            parts.append(_named(self.new, "starts anew there", "start anew there"))
+            parts.append(f"new: {', '.join(self.new)}")
         if self.kept:
-            parts.append(_named(self.kept, "keeps its own", "keep their own"))
+            parts.append(f"kept: {', '.join(self.kept)}")
         if self.left:
-            parts.append(_named(self.left, "is left out", "are left out"))
+            parts.append(f"dropped: {', '.join(self.left)}")
         return "; ".join(parts)
 
 
 class _Slot(NamedTuple):
-    """Where the values of a class lie in a tensor: along ``axis`` from ``first``, ``each`` for a class."""
+    """Position of class values in a tensor: along ``axis`` from ``first``, ``each`` rows per class."""
 
     axis: int
     first: int
@@ -62,21 +58,21 @@ class _Slot(NamedTuple):
 
 
 def same_classes(network: Network, other: Network) -> bool:
-    """Whether two networks know the same classes, in one order and of the same mean sizes."""
+    """True if two networks have the same classes, in the same order and with the same mean sizes."""
     classes = network.config.head.classes == other.config.head.classes
     return classes and torch.equal(network.head.mean_sizes, other.head.mean_sizes)
 
 
 def transfer_weights(source: Network, target: Network, *, where: str) -> Transfer:
-    """Take over everything that does not stand for a class, and the rows of classes of the same name.
+    """Copy everything that does not depend on classes, and the rows of classes of the same name.
 
-    Sizes are coded relative to a mean of their class; where the two networks have other means, the biases of
-    the rows taken over are shifted so that they say the same sizes in metres.
+    Sizes are coded relative to the class mean. If the means differ, the copied biases are shifted so that
+    they encode the same sizes in metres.
 
     Args:
         source: finished weights.
-        target: random ones of the wanted configuration; changed.
-        where: the weights' file or name, for messages.
+        target: random weights of the wanted configuration; modified.
+        where: file or name of the weights, for messages.
 
     Raises:
         CheckpointError: the networks differ in more than their classes.
@@ -90,7 +86,7 @@ def transfer_weights(source: Network, target: Network, *, where: str) -> Transfe
     difference = state_difference(shapes_of(wanted), shapes, owner="the configuration")
     if difference is not None:
         raise CheckpointError(
-            f"{where}: weights of another configuration: {difference}; only the classes may differ"
+            f"{where}: these weights do not fit the configuration: {difference}. Only classes may differ"
         )
     pairs = [(old.index(name), row) for row, name in enumerate(new) if name in old]
     with torch.no_grad():
@@ -111,7 +107,7 @@ def transfer_weights(source: Network, target: Network, *, where: str) -> Transfe
 
 
 def _slots(network: Network) -> dict[str, _Slot]:
-    """The tensors of a network that hold values of classes."""
+    """Return the tensors of a network that contain values per class."""
     slots = {
         "head.heat.weight": _Slot(0, 0, 1),
         "head.heat.bias": _Slot(0, 0, 1),
@@ -125,7 +121,7 @@ def _slots(network: Network) -> dict[str, _Slot]:
 
 
 def _resized(shape: tuple[int, ...], slot: _Slot, more: int) -> tuple[int, ...]:
-    """The shape that a tensor would have with ``more`` classes."""
+    """Return the shape that a tensor would have with ``more`` classes."""
     sizes = list(shape)
     sizes[slot.axis] += more * slot.each
     return tuple(sizes)
@@ -134,7 +130,7 @@ def _resized(shape: tuple[int, ...], slot: _Slot, more: int) -> tuple[int, ...]:
 def _copy_classes(
     source: Tensor, target: Tensor, slot: _Slot, old: int, new: int, pairs: Sequence[tuple[int, int]]
 ) -> None:
-    """Copy what lies beside the classes, and the classes of ``pairs`` (row before, row after)."""
+    """Copy the values outside the classes, and the classes of ``pairs`` (row before, row after)."""
     source, target = source.movedim(slot.axis, 0), target.movedim(slot.axis, 0)
     first, each = slot.first, slot.each
     target[:first] = source[:first]
@@ -143,7 +139,3 @@ def _copy_classes(
         target[first + after * each : first + (after + 1) * each] = source[
             first + before * each : first + (before + 1) * each
         ]
-
-
-def _named(names: Sequence[str], one: str, several: str) -> str:
-    return f"{', '.join(names)} {one if len(names) == 1 else several}"

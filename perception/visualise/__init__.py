@@ -1,7 +1,7 @@
-"""Pictures of frames: a bird's-eye PNG, a self-contained 3D page with a timeline, and a window on a desktop.
+"""Pictures of frames: a bird's-eye PNG, a self-contained 3D page with a timeline, and a desktop window.
 
-All read the package's own types, ignore points and boxes that are not finite, and are
-deterministic: the same input gives the same file, byte for byte (PNG: on the same matplotlib).
+All of them ignore points and boxes that are not finite. They are deterministic: the same input gives the same
+file, byte for byte (PNG: with the same matplotlib).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A frame seen from above, as a PNG: x (forward) points up, y (left) points left.
 
-Points are counted into the pixels of the picture with a histogram, so the cost of drawing hardly
-depends on how many there are.
+A histogram counts points per pixel, so the drawing time hardly depends on the number of points.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _EMPTY_REACH_M = 40.0
 _MAX_SCORE_LABELS = 200
 _FONT = "DejaVu Sans"
 _HALO: list[AbstractPathEffect] = [withStroke(linewidth=2.5, foreground=BACKGROUND)]
-#: How strongly a point shows in its own pixel, beside it and diagonally: a small round dot.
+#: Strength of a point in its own pixel and its neighbours: a small round dot.
 _SPLAT = (
     (0, 0, 1.0),
     *((row, column, 0.55) for row, column in ((0, 1), (1, 0), (0, -1), (-1, 0))),
@@ -74,15 +73,15 @@ def draw_bev(
     """Draw a frame from above: points by height, boxes with heading and score, range rings.
 
     Args:
-        path: PNG file to write; missing folders are made.
-        cloud: (N, 4) points, LiDAR frame, metres; may be empty. Points that are not finite are left out.
+        path: PNG file to write; missing folders are created.
+        cloud: (N, 4) points, LiDAR frame, metres; may be empty. Points that are not finite are skipped.
         detections: boxes to draw solid, in the colour of their class; None draws none.
         ground_truth: boxes to draw dashed.
-        range_m: how far to look, in metres, or (x_min, y_min, x_max, y_max) in metres. The view is
-            widened where the picture would get too narrow. Without it the view fits the frame.
-        title: first line of the picture; the name of the cloud's source if None.
-        score_threshold: detections with a lower score are not drawn.
-        trails: where things were before: (n, 2) x and y in metres of each, LiDAR frame, oldest first.
+        range_m: distance to show, in metres, or (x_min, y_min, x_max, y_max) in metres. Narrow views are
+            widened. By default the view fits the frame.
+        title: first line of the picture; by default the name of the cloud's source.
+        score_threshold: least score of drawn detections.
+        trails: earlier positions of objects, (n, 2) x and y in metres each, LiDAR frame, oldest first.
 
     Returns:
         The path of the file.
@@ -112,7 +111,7 @@ def draw_bev(
 
 @dataclass(frozen=True)
 class Viewport:
-    """The rectangle of ground that is drawn, and how large.
+    """The drawn rectangle of ground, and its size in pixels.
 
     Attributes:
         x_min, y_min, x_max, y_max: edges in metres, LiDAR frame.
@@ -128,17 +127,12 @@ class Viewport:
 
     @property
     def extent(self) -> tuple[float, float, float, float]:
-        """Left, right, bottom, top for an image whose first row is the farthest."""
+        """Left, right, bottom, top of an image whose first row is the farthest."""
         return self.y_max, self.y_min, self.x_min, self.x_max
 
     def to_pixels(self, xy: npt.NDArray[np.floating]) -> Pixels:
-        """Columns and rows inside the drawing area.
-
-        Args:
-            xy: (..., 2) x and y in metres, LiDAR frame.
-
-        Returns:
-            (..., 2) float64: column from the left edge, row from the top edge.
+        """Convert (..., 2) x and y in metres, LiDAR frame, to (..., 2) float64 columns and rows from the top
+        left.
         """
         column = (self.y_max - xy[..., 1].astype(np.float64)) * (self.width_px / (self.y_max - self.y_min))
         row = (self.x_max - xy[..., 0].astype(np.float64)) * (self.height_px / (self.x_max - self.x_min))
@@ -148,15 +142,15 @@ class Viewport:
 def fit_view(
     points: FloatArray, found: DrawnBoxes, truth: DrawnBoxes, range_m: ViewRange | None = None
 ) -> Viewport:
-    """Choose what to show.
+    """Choose the view of a frame.
 
     Args:
         points: (N, 4) finite points, LiDAR frame, metres.
-        found, truth: boxes that should be in view when ``range_m`` is None.
-        range_m: see `draw_bev`.
+        found, truth: boxes to include if ``range_m`` is None.
+        range_m: see :func:`draw_bev`.
 
     Raises:
-        ValueError: ``range_m`` is unusable.
+        ValueError: ``range_m`` is invalid.
     """
     if range_m is None:
         edges = _edges_of_frame(points, found, truth)
@@ -177,7 +171,7 @@ def _checked_edges(edges: tuple[float, ...]) -> tuple[float, float, float, float
 
 
 def _edges_of_distance(points: FloatArray, distance_m: float) -> tuple[float, float, float, float]:
-    """All around the sensor, or only ahead of it if hardly any point lies behind."""
+    """Return edges all around the sensor, or only ahead of it if hardly any point lies behind."""
     if not (np.isfinite(distance_m) and distance_m > 0):
         raise ValueError(f"range_m must be a positive distance in metres, got {distance_m}")
     behind, _ = percentile_range(points[:, 0], 0.5, 99.5)
@@ -188,7 +182,7 @@ def _edges_of_distance(points: FloatArray, distance_m: float) -> tuple[float, fl
 def _edges_of_frame(
     points: FloatArray, found: DrawnBoxes, truth: DrawnBoxes
 ) -> tuple[float, float, float, float]:
-    """Nearly all points, every box and the sensor, rounded outwards to 5 m; never beyond 500 m."""
+    """Return edges around nearly all points, every box and the sensor, rounded to 5 m, up to 500 m."""
     if not (len(points) or found.labels or truth.labels):
         return (-_EMPTY_REACH_M, -_EMPTY_REACH_M, _EMPTY_REACH_M, _EMPTY_REACH_M)
     near = points[np.abs(points[:, :2]).max(axis=1, initial=0.0) <= _MAX_REACH_M]
@@ -214,11 +208,11 @@ def _with_readable_shape(
 def point_image(
     points: FloatArray, view: Viewport, heights_m: tuple[float, float]
 ) -> npt.NDArray[np.float32]:
-    """Points as an image: the colour of the highest point of each pixel, brighter where there are more.
+    """Render points as an image: each pixel has the colour of its highest point, brighter with more points.
 
     Args:
         points: (N, 4) finite points, LiDAR frame, metres.
-        view: what is drawn.
+        view: of the picture.
         heights_m: heights at the two ends of the colour scale.
 
     Returns:
@@ -243,7 +237,7 @@ def point_image(
 
 
 def _splat(strength: FloatArray, highest: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Grow each occupied pixel into a soft dot; the strongest dot gives the height."""
+    """Grow each occupied pixel into a soft dot; the strongest dot determines the height."""
     padded_strength, padded_highest = np.pad(strength, 1), np.pad(highest, 1, constant_values=-np.inf)
     rows, columns = strength.shape
     best, height = np.zeros_like(strength), np.full_like(highest, -np.inf)
@@ -261,7 +255,7 @@ def _height_colours() -> LinearSegmentedColormap:
 
 
 def _new_figure(view: Viewport) -> tuple[Figure, Axes]:
-    """A figure whose axes are exactly the view's pixels."""
+    """Return a figure whose axes match the view's pixels exactly."""
     width, height = view.width_px + _LEFT_PX + _RIGHT_PX, view.height_px + _TOP_PX + _BOTTOM_PX
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, facecolor=BACKGROUND)
     FigureCanvasAgg(figure)
@@ -276,7 +270,7 @@ def _new_figure(view: Viewport) -> tuple[Figure, Axes]:
 
 
 def _draw_rings(axes: Axes, view: Viewport) -> None:
-    """Circles of equal distance, labelled, and the sensor with its two axes."""
+    """Draw labelled circles of equal distance, and the sensor."""
     reach = float(np.hypot(max(-view.x_min, view.x_max, 0.0), max(-view.y_min, view.y_max, 0.0)))
     shown = max(view.x_max, view.y_max, -view.x_min, -view.y_min)
     step = next((s for s in (2, 5, 10, 20, 50, 100) if shown / s <= 9), 250)
@@ -296,7 +290,7 @@ def _draw_trails(axes: Axes, trails: Sequence[FloatArray]) -> None:
 
 
 def _draw_boxes(axes: Axes, found: DrawnBoxes) -> None:
-    """Filled outline and a line from the centre past the front, over a dark halo."""
+    """Draw filled outlines and heading lines over a dark halo."""
     corners = list(ground_corners(found.boxes)[..., ::-1])
     noses = list(_heading_lines(found.boxes)[..., ::-1])
     colours = [to_rgb(class_colour(label).dark) for label in found.labels]
@@ -322,7 +316,7 @@ def _draw_truth(axes: Axes, truth: DrawnBoxes) -> None:
 
 
 def _heading_lines(boxes: FloatArray, beyond_m: float = 0.9) -> Pixels:
-    """(M, 2, 2) float64 metres: from each centre to ``beyond_m`` past the front."""
+    """Return (M, 2, 2) float64 lines from each centre to ``beyond_m`` past the front, metres."""
     boxes = boxes.astype(np.float64)
     direction = np.stack([np.cos(boxes[:, 6]), np.sin(boxes[:, 6])], axis=-1)
     front = boxes[:, :2] + direction * (boxes[:, 3:4] / 2 + beyond_m)
@@ -330,7 +324,7 @@ def _heading_lines(boxes: FloatArray, beyond_m: float = 0.9) -> Pixels:
 
 
 def _draw_scores(axes: Axes, view: Viewport, found: DrawnBoxes) -> None:
-    """Score and identity beside each box, best first; one that finds no free place is left out."""
+    """Draw score and track id next to each box, best first; labels without a free place are dropped."""
     if found.scores is None:
         return
     quads = view.to_pixels(ground_corners(found.boxes))
@@ -348,7 +342,7 @@ def _draw_scores(axes: Axes, view: Viewport, found: DrawnBoxes) -> None:
 def place_labels(
     quads: Pixels, size_px: tuple[float, float], area_px: tuple[int, int]
 ) -> list[tuple[float, float] | None]:
-    """Put one label beside each box so that labels cover neither each other nor, if possible, a box.
+    """Place one label per box, overlapping no other label and, if possible, no box.
 
     Args:
         quads: (M, 4, 2) float64 corners in pixels; earlier boxes choose first.
@@ -380,14 +374,14 @@ def place_labels(
 
 
 def _label_candidates(low: Pixels, high: Pixels, size: Pixels) -> Pixels:
-    """(8, 2) centres around a box: right, left, below, above, then the corners."""
+    """Return (8, 2) centres around a box: right, left, below, above, then the corners."""
     centre, reach = (low + high) / 2, (high - low) / 2 + size / 2 + 3.0
     directions = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]
     return np.asarray(centre + np.array(directions) * reach)
 
 
 def _draw_height_scale(axes: Axes, heights_m: tuple[float, float]) -> None:
-    """A bar of the point colours with the heights of its two ends."""
+    """Draw a bar of the point colours with the heights of its ends."""
     scale = axes.inset_axes((0.79, 0.035, 0.18, 0.012))
     scale.imshow(np.linspace(0, 1, 128)[None], aspect="auto", cmap=_height_colours(), extent=(0, 1, 0, 1))
     scale.set(xticks=[0, 1], xticklabels=[f"{height:.1f} m" for height in heights_m], yticks=[])
@@ -428,7 +422,7 @@ def _draw_legend(axes: Axes, found: DrawnBoxes, truth: DrawnBoxes) -> None:
 def _draw_heading(
     figure: Figure, view: Viewport, title: str, points: FloatArray, found: DrawnBoxes, truth: DrawnBoxes
 ) -> None:
-    """Title and a line of counts above the picture."""
+    """Draw the title and a line of counts above the picture."""
     width, height = figure.get_size_inches() * _DPI
     counts = frame_summary(len(points), found, truth)
     longest = max(12, view.width_px // 12)
@@ -443,7 +437,7 @@ def _draw_heading(
 def _save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as empty squares; that is no reason to warn.
+        # Characters missing from the font are drawn as empty squares, without a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         with replacing(path, durable=False) as temporary:
             figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None})

@@ -1,10 +1,10 @@
-"""Scans, boxes and memories for Foxglove, in its own schemas: as an MCAP file, or live.
+"""Recording of scans, boxes and memories for Foxglove, as an MCAP file or live.
 
-Topics: ``/points`` (foxglove.PointCloud), ``/detections``, ``/ground_truth`` (foxglove.SceneUpdate) in frame
-``lidar``; ``/tf`` (foxglove.FrameTransforms), ``/pose`` (foxglove.PoseInFrame), ``/trajectory``
-(foxglove.PosesInFrame), ``/memories`` and ``/trails`` of tracks (foxglove.SceneUpdate) in frame ``map``;
-``/numbers`` and ``/tracks`` (JSON: ``track_id`` and what else a record of ``detections.jsonl`` has).
-Foxglove's SDK encodes the messages; the same scans give the same bytes.
+Topics in frame ``lidar``: ``/points`` (foxglove.PointCloud), ``/detections`` and ``/ground_truth``
+(foxglove.SceneUpdate). Topics in frame ``map``: ``/tf`` (foxglove.FrameTransforms), ``/pose``
+(foxglove.PoseInFrame), ``/trajectory`` (foxglove.PosesInFrame), ``/memories`` and ``/trails`` of tracks
+(foxglove.SceneUpdate). JSON topics: ``/numbers`` and ``/tracks`` (``track_id`` and the other fields of
+``detections.jsonl``). Foxglove's SDK encodes the messages; the same scans give the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perception.track.tracks import Tracks
 from perception.types import LIDAR_FRAME, Boxes3D, Detections, PointCloud
 from perception.visualise.foxglove_sinks import MessageSink, Schema, import_foxglove
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, RecordingMoment, Way, height_colours
+from perception.visualise.recording import Mark, RecordingMoment, Trajectory, height_colours
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
 
@@ -35,10 +35,10 @@ _GLASS = 0.35
 
 
 class FoxgloveRecording:
-    """Encodes everything as messages; see :class:`perception.visualise.recording.Recording`.
+    """Encoder of Foxglove messages; see :class:`perception.visualise.recording.Recording`.
 
     Args:
-        sink: that the messages go to; it is closed with the recording.
+        sink: receives the messages; closed with the recording.
 
     Raises:
         ImportError: the Foxglove SDK is missing.
@@ -47,7 +47,7 @@ class FoxgloveRecording:
     def __init__(self, sink: MessageSink) -> None:
         self._messages = import_foxglove("recording for Foxglove").messages
         self._sink = sink
-        self._way, self._trails = Way(), Trails()
+        self._trajectory, self._trails = Trajectory(), Trails()
 
     def scan(
         self,
@@ -58,7 +58,7 @@ class FoxgloveRecording:
         map_from_lidar: npt.NDArray[np.float64] | None = None,
         ground_truth: Boxes3D | None = None,
     ) -> None:
-        """A scan with what was found in it; points that are not finite are left out."""
+        """Record a scan with its detections; points that are not finite are skipped."""
         if map_from_lidar is not None:
             self._pose(map_from_lidar, moment)
         self._send("/points", self._points(cloud, moment), moment)
@@ -71,7 +71,7 @@ class FoxgloveRecording:
             self._send("/ground_truth", truth, moment)
 
     def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
-        """Everything that is in the map now, as one entity that replaces the one before."""
+        """Record all current marks as one entity that replaces the previous one."""
         messages = self._messages
         cubes, spheres, texts = [], [], []
         for mark in marks:
@@ -96,16 +96,16 @@ class FoxgloveRecording:
         self._send("/memories", messages.SceneUpdate(entities=[entity]), moment)
 
     def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
-        """Figures to plot over time."""
+        """Record figures to plot over time."""
         plain = {name: float(value) for name, value in values.items()}
         self._send_json("/numbers", "Numbers", _NUMBERS_SCHEMA, plain, moment)
 
     def close(self) -> None:
-        """Close what the messages go to."""
+        """Close the sink."""
         self._sink.close()
 
     def _tracks(self, tracks: Tracks, moment: RecordingMoment) -> None:
-        """All that is known of them, and lines of where they were."""
+        """Record all fields of tracks, and their trails."""
         messages = self._messages
         self._trails.add(tracks)
         record = tracks.to_dict()
@@ -163,15 +163,15 @@ class FoxgloveRecording:
         )
 
     def _boxes(self, name: str, drawn: DrawnBoxes, moment: RecordingMoment) -> Any:
-        """One entity that replaces the one before, so that nothing stays behind."""
+        """Return one entity that replaces the previous one, so that no old box remains."""
         messages = self._messages
         cubes, texts = [], []
-        for box, label, said in zip(drawn.boxes.tolist(), drawn.labels, drawn.texts, strict=True):
+        for box, label, caption in zip(drawn.boxes.tolist(), drawn.labels, drawn.texts, strict=True):
             colour = to_rgb((GROUND_TRUTH if drawn.scores is None else class_colour(label)).dark)
             size = messages.Vector3(x=box[3], y=box[4], z=box[5])
             pose = self._planar((box[0], box[1], box[2]), box[6])
             cubes.append(messages.CubePrimitive(pose=pose, size=size, color=self._colour(colour, _GLASS)))
-            texts.append(self._text(said, (box[0], box[1], box[2] + box[5] / 2 + 0.5), colour))
+            texts.append(self._text(caption, (box[0], box[1], box[2] + box[5] / 2 + 0.5), colour))
         entity = messages.SceneEntity(
             timestamp=self._time(moment),
             frame_id=LIDAR_FRAME,
@@ -184,7 +184,7 @@ class FoxgloveRecording:
 
     def _pose(self, map_from_lidar: npt.NDArray[np.float64], moment: RecordingMoment) -> None:
         messages = self._messages
-        self._way.add(map_from_lidar, moment.at_ns)
+        self._trajectory.add(map_from_lidar, moment.at_ns)
         moved, turned = self._rigid(map_from_lidar)
         stamp = self._time(moment)
         transform = messages.FrameTransform(
@@ -197,13 +197,13 @@ class FoxgloveRecording:
         self._send("/tf", messages.FrameTransforms(transforms=[transform]), moment)
         here = messages.Pose(position=moved, orientation=turned)
         self._send("/pose", messages.PoseInFrame(timestamp=stamp, frame_id=MAP_FRAME, pose=here), moment)
-        rigid = [self._rigid(pose) for _, pose in self._way.poses]
+        rigid = [self._rigid(pose) for _, pose in self._trajectory.poses]
         poses = [messages.Pose(position=moved, orientation=turned) for moved, turned in rigid]
-        way = messages.PosesInFrame(timestamp=stamp, frame_id=MAP_FRAME, poses=poses)
-        self._send("/trajectory", way, moment)
+        trajectory = messages.PosesInFrame(timestamp=stamp, frame_id=MAP_FRAME, poses=poses)
+        self._send("/trajectory", trajectory, moment)
 
     def _rigid(self, pose: npt.NDArray[np.float64]) -> tuple[Any, Any]:
-        """Position and rotation of a (4, 4) pose."""
+        """Return position and rotation of a (4, 4) pose."""
         x, y, z, w = Rotation.from_matrix(pose[:3, :3]).as_quat().tolist()
         px, py, pz = pose[:3, 3].tolist()
         moved = self._messages.Vector3(x=px, y=py, z=pz)
@@ -217,7 +217,7 @@ class FoxgloveRecording:
         )
 
     def _text(
-        self, said: str, position: tuple[float, float, float], colour: tuple[float, float, float]
+        self, text: str, position: tuple[float, float, float], colour: tuple[float, float, float]
     ) -> Any:
         return self._messages.TextPrimitive(
             pose=self._planar(position, 0.0),
@@ -225,7 +225,7 @@ class FoxgloveRecording:
             font_size=12.0,
             scale_invariant=True,
             color=self._colour(colour, 1.0),
-            text=said,
+            text=text,
         )
 
     def _colour(self, colour: tuple[float, float, float], alpha: float) -> Any:

@@ -1,4 +1,4 @@
-"""Where Foxglove's messages go: an MCAP file, or whoever looks on over a WebSocket."""
+"""Destinations of Foxglove messages: an MCAP file, or viewers over a WebSocket."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Protocol
 from perception.visualise.recording import check_file
 from sparse_core.common.files import GrowingFile
 
-#: Messages that wait for one viewer; then its oldest make way.
+#: Most queued messages per viewer; then its oldest are dropped.
 _BACKLOG = 64
 
 
 class Schema(NamedTuple):
-    """What the messages of a topic are: ``message_encoding`` is ``protobuf`` or ``json``."""
+    """Schema of a topic's messages; ``message_encoding`` is ``protobuf`` or ``json``."""
 
     name: str
     encoding: str
@@ -22,20 +22,20 @@ class Schema(NamedTuple):
 
 
 class MessageSink(Protocol):
-    """Takes encoded messages."""
+    """A destination of encoded messages."""
 
     def add(self, topic: str, schema: Schema, data: bytes, at_ns: int) -> None:
-        """A message; the schema of a topic never changes."""
+        """Add a message; the schema of a topic never changes."""
 
     def close(self) -> None:
-        """There are no more."""
+        """Finish after the last message."""
 
 
 class McapSink:
     """An MCAP file; the same messages give the same bytes.
 
     Args:
-        path: of the file; one that is there already is replaced.
+        path: of the file; an existing file is replaced.
 
     Raises:
         ImportError: mcap is missing.
@@ -70,15 +70,15 @@ class McapSink:
 
 
 class ServerSink:
-    """A server that Foxglove connects to (``ws://HOST:PORT``); a viewer that is too slow misses messages.
+    """A server that Foxglove connects to (``ws://HOST:PORT``); slow viewers miss messages.
 
     Args:
-        host: of this computer to listen at.
-        port: 0 for any that is free.
+        host: local address to listen on.
+        port: 0 for any free port.
 
     Raises:
         ImportError: the Foxglove SDK is missing.
-        OSError: the port cannot be listened at.
+        OSError: the port is not available.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 8765) -> None:
@@ -89,16 +89,16 @@ class ServerSink:
                 name="sparsight", host=host, port=port, context=self._context, message_backlog_size=_BACKLOG
             )
         except Exception as error:
-            # The SDK's own errors have no common base.
+            # The SDK's errors have no common base class.
             raise OSError(
-                f"cannot publish at {host} port {port}: {error}; take another port, or 0 for any that is free"
+                f"cannot publish on {host} port {port}: {error}. Choose another port, or 0 for any free one"
             ) from error
         self._channels: dict[str, Any] = {}
-        #: Where it listens.
+        #: Address of the server.
         self.address = f"ws://{host}:{self._server.port}"
 
     def add(self, topic: str, schema: Schema, data: bytes, at_ns: int) -> None:
-        """Send a message to those who look on."""
+        """Send a message to all viewers."""
         if topic not in self._channels:
             known = self._foxglove.Schema(name=schema.name, encoding=schema.encoding, data=schema.data)
             self._channels[topic] = self._foxglove.Channel(
@@ -107,7 +107,7 @@ class ServerSink:
         self._channels[topic].log(data, log_time=at_ns)
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -115,10 +115,10 @@ class ServerSink:
 
 
 def import_foxglove(what: str) -> Any:
-    """The Foxglove SDK.
+    """Import the Foxglove SDK.
 
     Raises:
-        ImportError: it is missing; ``what`` needs it.
+        ImportError: the SDK is missing; the message names ``what`` needs it.
     """
     try:
         import foxglove

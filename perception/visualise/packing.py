@@ -1,7 +1,7 @@
-"""Points as they travel in a page: 16 bits an axis and 8 of intensity.
+"""Compact points for a page: 16 bits per axis and 8 bits of intensity.
 
-Little-endian int16 steps from an origin, then one byte of intensity each, in base64: 7 bytes a
-point before encoding. 120 thousand points are 1.1 MB.
+The format is little-endian int16 steps from an origin, then one byte of intensity per point, in base64.
+Without base64 that is 7 bytes per point; 120,000 points take 1.1 MB.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 from perception.types import FloatArray
 from perception.visualise.scene import Float64Array, even_rows, finite_points, height_range
 
-#: Points farther than this from the middle of the cloud are left out: they would coarsen all others.
+#: Points farther from the centre of the cloud are dropped, because they would coarsen all others.
 MAX_REACH_M = 1000.0
 _STEPS = 32767
 
 
 @dataclass(frozen=True)
 class PackedPoints:
-    """Points as they travel in the page.
+    """Points in the format of the page.
 
     Attributes:
-        origin_m: (3,) float64, metres: what the steps count from.
-        step_m: (3,) float64, metres: length of one step on each axis; half of it is the largest error.
+        origin_m: (3,) float64, metres: origin of the steps.
+        step_m: (3,) float64, metres: length of one step per axis; the largest error is half of it.
         steps: (N, 3) int16.
-        intensity: (N,) uint8, 255 stands for 1.
+        intensity: (N,) uint8, where 255 means 1.
         heights_m: heights at the two ends of the colour scale.
-        near_count: points of the cloud that could be shown.
-        notes: what cannot be shown, in words.
+        near_count: points of the cloud within reach.
+        notes: descriptions of dropped points.
     """
 
     origin_m: Float64Array
@@ -43,7 +43,7 @@ class PackedPoints:
     notes: tuple[str, ...]
 
     def thinned(self, most: int) -> PackedPoints:
-        """At most so many of the points, spread evenly."""
+        """Return at most this many points, spread evenly."""
         if len(self.steps) <= most:
             return self
         rows = even_rows(len(self.steps), most)
@@ -51,30 +51,30 @@ class PackedPoints:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """Also what was thinned."""
+        """Notes, including one about thinning."""
         if len(self.steps) == self.near_count:
             return self.notes
         return (*self.notes, f"Showing {len(self.steps):,} of {self.near_count:,} points, spread evenly.")
 
     def to_base64(self) -> str:
-        """All steps (little-endian int16), then all intensities."""
+        """Return all steps (little-endian int16), then all intensities."""
         raw = self.steps.astype("<i2").tobytes() + self.intensity.tobytes()
         return base64.b64encode(raw).decode("ascii")
 
 
 def pack_points(points: FloatArray, most: int) -> PackedPoints:
-    """Round points to 16 bits an axis, leaving out what cannot be shown.
+    """Round points to 16 bits per axis and drop points that cannot be shown.
 
     Args:
-        points: (N, 4) float32: x, y, z in metres, intensity in [0, 1]; a cloud whose intensity exceeds 1
-            is taken to count to 255.
-        most: points that are kept.
+        points: (N, 4) float32: x, y, z in metres, intensity in [0, 1]. If an intensity exceeds 1, all are
+            taken as values up to 255.
+        most: number of points to keep.
     """
     finite = finite_points(points)
     near = _near_points(finite)
     notes = (
         _left_out(len(points) - len(finite), "not finite"),
-        _left_out(len(finite) - len(near), f"more than {MAX_REACH_M:.0f} m from the middle"),
+        _left_out(len(finite) - len(near), f"more than {MAX_REACH_M:.0f} m from the centre"),
     )
     kept = near[even_rows(len(near), most)]
     xyz = kept[:, :3].astype(np.float64)
@@ -103,4 +103,4 @@ def _near_points(points: FloatArray) -> FloatArray:
 
 
 def _left_out(count: int, reason: str) -> str:
-    return f"{count:,} point{'s' if count != 1 else ''} left out: {reason}." if count else ""
+    return f"Skipped {count:,} point{'s' if count != 1 else ''}: {reason}." if count else ""

@@ -1,4 +1,4 @@
-"""Colours that the bird's-eye picture and the 3D page share."""
+"""Colours shared by the bird's-eye picture and the 3D page."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class Colour(NamedTuple):
-    """One meaning, as ``#rrggbb`` on a dark and on a light ground."""
+    """A colour as ``#rrggbb``, for dark and for light backgrounds."""
 
     dark: str
     light: str
 
 
-#: Classes of KITTI keep their colour in every picture. Blue, yellow and red stay apart for colour-blind eyes.
+#: Fixed colours of KITTI's classes; blue, yellow and red are distinguishable with colour vision deficiency.
 CLASS_COLOURS = {
     "Car": Colour("#45b8ff", "#0369a1"),
     "Pedestrian": Colour("#ff6b81", "#be123c"),
@@ -23,7 +23,7 @@ CLASS_COLOURS = {
     "Person_sitting": Colour("#ff9bd2", "#a21caf"),
 }
 
-#: For any other class name, chosen by a checksum of the name so that it is the same in every picture.
+#: Colours of other classes, chosen by a checksum of the name so that every picture uses the same.
 OTHER_COLOURS = (
     Colour("#3ddc97", "#047857"),
     Colour("#ff9a5c", "#c2410c"),
@@ -34,7 +34,7 @@ OTHER_COLOURS = (
 
 GROUND_TRUTH = Colour("#f4f7fb", "#111827")
 
-#: Muted, so that boxes stay the brightest thing in the picture; low first, evenly spaced.
+#: Muted, so that boxes are brighter than points; lowest first, evenly spaced.
 POINT_STOPS = (
     Colour("#3c5278", "#a9b8cc"),
     Colour("#4d74a0", "#7f9bb8"),
@@ -45,6 +45,6 @@ POINT_STOPS = (
 
 
 def class_colour(label: str) -> Colour:
-    """Colour of a class name, known or not."""
+    """Return the colour of a class name."""
     known = CLASS_COLOURS.get(label)
     return known or OTHER_COLOURS[zlib.crc32(label.encode("utf-8", "replace")) % len(OTHER_COLOURS)]

@@ -1,7 +1,7 @@
-"""What a viewer is shown over time: scans, boxes, the way of the robot and what it remembers.
+"""Common interface of viewers: scans, boxes, the robot's trajectory and its memories over time.
 
 The same calls write a Rerun recording (``rerun_recording``) and an MCAP file for Foxglove
-(``foxglove_recording``). Scans and boxes are in the LiDAR frame, marks and the way in the map.
+(``foxglove_recording``). Scans and boxes are in the LiDAR frame, marks and the trajectory in the map.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from perception.types import Boxes3D, Detections, FloatArray, PointCloud
 from perception.visualise.palette import POINT_STOPS, class_colour
 from perception.visualise.scene import height_range
 
-#: The way of the robot is thinned to less than this, so that long drives stay small.
+#: The trajectory has fewer poses than this, so that long drives stay small.
 MOST_PLACES = 1000
-#: Scans that know no time are laid so far apart.
+#: Time between scans without time stamps.
 STEP_NS = 100_000_000
 GONE = "#8a8f98"
 
 
 class RecordingMoment(NamedTuple):
-    """A place in the recording.
+    """A moment of the recording.
 
     Attributes:
         number: of the scan, from 0.
-        time_ns: nanoseconds since the epoch, or ``None`` where nobody knows.
+        time_ns: nanoseconds since the epoch, or None if unknown.
     """
 
     number: int
@@ -39,22 +39,22 @@ class RecordingMoment(NamedTuple):
 
     @property
     def at_ns(self) -> int:
-        """The time, or one by the number where none is known."""
+        """The time, or one derived from the number if unknown."""
         return self.number * STEP_NS if self.time_ns is None else self.time_ns
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something in the map that stays, such as a memory.
+    """A persistent object in the map, such as a memory.
 
     Attributes:
-        key: tells it from others.
-        label: class name; chooses the colour.
-        text: shown beside it.
+        key: unique number.
+        label: class name, which determines the colour.
+        text: caption.
         position: x, y, z in metres in the map.
-        size_m: length, width and height; a place without a size is ``(0, 0, 0)`` and drawn as a point.
+        size_m: length, width and height; ``(0, 0, 0)`` is drawn as a point.
         yaw: radians counter-clockwise from +x.
-        gone: it is believed not to be there any more, and drawn grey.
+        gone: True if the object is believed to be gone; it is drawn grey.
     """
 
     key: int
@@ -72,7 +72,7 @@ class Mark:
 
 
 class Recording(Protocol):
-    """Somewhere that all of it goes."""
+    """A destination of scans, marks and numbers."""
 
     def scan(
         self,
@@ -83,27 +83,27 @@ class Recording(Protocol):
         map_from_lidar: npt.NDArray[np.float64] | None = None,
         ground_truth: Boxes3D | None = None,
     ) -> None:
-        """A scan with what was found in it, and the pose of the sensor where it is known."""
+        """Record a scan with its detections, and the sensor's pose if known."""
 
     def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
-        """Everything that is in the map now; what is not among it disappears."""
+        """Record all current marks; missing ones disappear."""
 
     def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
-        """Figures to plot over time, by name."""
+        """Record figures to plot over time, by name."""
 
     def close(self) -> None:
         """Finish the file."""
 
 
-class Way:
-    """Where the robot has been, thinned by half whenever it gets long."""
+class Trajectory:
+    """Poses of the robot, thinned by half whenever they get many."""
 
     def __init__(self) -> None:
         self._places: list[tuple[int, npt.NDArray[np.float64]]] = []
         self._every, self._count = 1, 0
 
     def add(self, map_from_lidar: npt.NDArray[np.float64], time_ns: int) -> None:
-        """Go on to a pose, (4, 4) float64."""
+        """Append a pose, (4, 4) float64."""
         if self._count % self._every == 0:
             self._places.append((time_ns, map_from_lidar))
         self._last = (time_ns, map_from_lidar)
@@ -114,29 +114,29 @@ class Way:
 
     @property
     def poses(self) -> list[tuple[int, npt.NDArray[np.float64]]]:
-        """Times and poses, ending where the robot is now."""
+        """Times and poses, including the last one."""
         if not self._count:
             return []
         return self._places if self._places[-1][0] == self._last[0] else [*self._places, self._last]
 
 
 def check_file(path: Path, suffix: str) -> Path:
-    """A file that is about to be written, with its folder.
+    """Check a file name and create its folder.
 
     Raises:
         ValueError: it has another suffix.
-        OSError: it is a folder, or its folder cannot be made.
+        OSError: it is a folder, or its folder cannot be created.
     """
     if path.suffix.lower() != suffix:
-        raise ValueError(f"{path}: expected a name that ends in {suffix}")
+        raise ValueError(f"{path}: choose a name that ends in {suffix}")
     if path.is_dir():
-        raise IsADirectoryError(f"{path}: is a folder; name a file")
+        raise IsADirectoryError(f"{path} is a folder; choose a file name")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def height_shades(heights: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """(N, 3) red, green and blue in [0, 1], for (N,) heights of points on a dark ground."""
+    """Return (N, 3) red, green and blue in [0, 1] by height, for (N,) heights on a dark background."""
     stops = np.array([to_rgb(stop.dark) for stop in POINT_STOPS])
     low, high = height_range(heights)
     place = np.clip((heights - low) / (high - low), 0, 1) * (len(stops) - 1)
@@ -144,5 +144,5 @@ def height_shades(heights: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
 
 
 def height_colours(points: FloatArray) -> npt.NDArray[np.uint8]:
-    """(N, 3) red, green and blue from 0 to 255 by height, for (N, 4) points."""
+    """Return (N, 3) uint8 red, green and blue by height, for (N, 4) points."""
     return np.rint(height_shades(points[:, 2]) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Recordings of all kinds that were asked for, opened and written together."""
+"""All requested recordings, opened and written together."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from perception.visualise.recording import Mark, Recording, RecordingMoment
 
 
 class Recordings(AbstractContextManager["Recordings"]):
-    """Several recordings at once; closed when the block is left.
-
-    Args:
-        recordings: may be none.
-    """
+    """Several recordings at once; closed at the end of the block."""
 
     def __init__(self, recordings: Sequence[Recording] = ()) -> None:
         self._recordings = tuple(recordings)
@@ -28,23 +24,23 @@ class Recordings(AbstractContextManager["Recordings"]):
         self.close()
 
     def scan(self, cloud: PointCloud, detections: Detections, moment: RecordingMoment, **known: Any) -> None:
-        """See :class:`Recording`."""
+        """Record a scan; see :class:`Recording`."""
         for recording in self._recordings:
             recording.scan(cloud, detections, moment, **known)
 
     def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
-        """See :class:`Recording`."""
+        """Record marks; see :class:`Recording`."""
         for recording in self._recordings:
             recording.marks(marks, moment)
 
     def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
-        """See :class:`Recording`."""
+        """Record figures; see :class:`Recording`."""
         for recording in self._recordings:
             recording.numbers(values, moment)
 
     def close(self) -> None:
         """Finish all files."""
-        with ExitStack() as stack:  # One that fails keeps none of the others open.
+        with ExitStack() as stack:  # Close the others even if one fails.
             for recording in self._recordings:
                 stack.callback(recording.close)
 
@@ -56,12 +52,12 @@ def open_recordings(
     foxglove: tuple[str, int] | None = None,
     title: str,
 ) -> Recordings:
-    """Begin what was asked for.
+    """Open the requested recordings.
 
     Args:
-        rerun: an .rrd file, ``live`` to open a viewer, or the address of one (``rerun+http://...``).
+        rerun: an .rrd file, ``live`` to open a viewer, or a viewer's address (``rerun+http://...``).
         mcap: an .mcap file for Foxglove.
-        foxglove: host and port of this computer that Foxglove connects to.
+        foxglove: local host and port that Foxglove connects to.
         title: of the recording.
 
     Raises:
@@ -75,7 +71,7 @@ def open_recordings(
             from perception.visualise.foxglove_recording import FoxgloveRecording
             from perception.visualise.foxglove_sinks import McapSink, import_foxglove
 
-            import_foxglove("--mcap")  # Before a file is made.
+            import_foxglove("--mcap")  # Check the import before the file is created.
             opened.append(FoxgloveRecording(McapSink(mcap)))
         if foxglove is not None:
             from perception.visualise.foxglove_recording import FoxgloveRecording

@@ -12,10 +12,10 @@ _PIECE_BYTES = 1 << 16
 
 
 class RerunFile:
-    """A file that Rerun fills through a pipe: Rerun only logs a write that failed, and then never ends.
+    """A file that Rerun fills through a pipe, because Rerun only logs failed writes and then hangs.
 
     Args:
-        path: of the file; one that is there is replaced.
+        path: of the file; an existing file is replaced.
 
     Raises:
         OSError: the file cannot be written.
@@ -31,16 +31,16 @@ class RerunFile:
         self.address = f"/dev/fd/{self._writing}"
 
     def check(self) -> None:
-        """Raise the error of a write that failed.
+        """Raise the error of a failed write.
 
         Raises:
-            OSError: that error; names the file.
+            OSError: a write failed; names the file.
         """
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Finish the file, once Rerun has disconnected.
+        """Finish the file after Rerun has disconnected.
 
         Raises:
             OSError: a write failed; names the file.
@@ -53,7 +53,7 @@ class RerunFile:
     def _copy(self, reading: int) -> None:
         with open(reading, "rb", buffering=0) as pipe:
             while piece := pipe.read(_PIECE_BYTES):
-                # After an error too: Rerun waits for whoever empties the pipe.
+                # Keep reading after an error, because Rerun blocks on a full pipe.
                 if self._error is None:
                     try:
                         self._file.write(piece)

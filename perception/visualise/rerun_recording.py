@@ -1,4 +1,4 @@
-"""Scans, boxes and memories in the Rerun viewer: an .rrd file, or live."""
+"""Recording of scans, boxes and memories for the Rerun viewer, as an .rrd file or live."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from perception.track.tracks import Tracks
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, RecordingMoment, Way, check_file, height_colours
+from perception.visualise.recording import Mark, RecordingMoment, Trajectory, check_file, height_colours
 from perception.visualise.rerun_file import RerunFile
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
@@ -24,13 +24,13 @@ _ROBOT = "map/robot"
 
 
 class RerunRecording:
-    """Writes to Rerun; see :class:`perception.visualise.recording.Recording`.
+    """Recording for Rerun; see :class:`perception.visualise.recording.Recording`.
 
-    There are two timelines, ``scan`` (its number) and ``scan_time`` (its time, where it is known). Two
-    recordings of the same scans hold the same data; their bytes differ, as Rerun numbers its chunks by time.
+    The timelines are ``scan`` (number) and ``scan_time`` (time, if known). Two recordings of the same scans
+    contain the same data; their bytes differ, because Rerun numbers its chunks by time.
 
     Args:
-        target: an .rrd file, ``live`` to open a viewer, or the address of one (``rerun+http://...``).
+        target: an .rrd file, ``live`` to open a viewer, or a viewer's address (``rerun+http://...``).
         title: of the recording.
 
     Raises:
@@ -41,9 +41,9 @@ class RerunRecording:
 
     def __init__(self, target: str, *, title: str) -> None:
         self._rerun = _import_rerun()
-        # Not named after the hour: the same scans give the same recording.
+        # A fixed id: the same scans give the same recording.
         self._stream = self._rerun.RecordingStream("sparsight", recording_id=title, send_properties=False)
-        # Rerun keeps times by the name of the recording: those of an earlier one must not show.
+        # Rerun keeps times by recording id; times of an earlier recording must not appear.
         self._stream.reset_time()
         self._stream.set_log_time_enabled(False)
         self._stream.set_log_tick_enabled(False)
@@ -58,7 +58,7 @@ class RerunRecording:
             self._stream.save(self._file.address, default_blueprint=blueprint)
         self._stream.send_recording_name(title)
         self._stream.log("map", self._rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
-        self._way, self._trails = Way(), Trails()
+        self._trajectory, self._trails = Trajectory(), Trails()
 
     def scan(
         self,
@@ -69,17 +69,17 @@ class RerunRecording:
         map_from_lidar: npt.NDArray[np.float64] | None = None,
         ground_truth: Boxes3D | None = None,
     ) -> None:
-        """A scan with what was found in it; points that are not finite are left out."""
+        """Record a scan with its detections; points that are not finite are skipped."""
         rerun, log = self._rerun, self._stream.log
         self._at(moment)
         points = finite_points(cloud.points)
         if map_from_lidar is not None:
-            self._way.add(map_from_lidar, moment.at_ns)
+            self._trajectory.add(map_from_lidar, moment.at_ns)
             log(
                 _ROBOT,
                 rerun.Transform3D(translation=map_from_lidar[:3, 3], mat3x3=map_from_lidar[:3, :3]),
             )
-            line = np.array([pose[:3, 3] for _, pose in self._way.poses])
+            line = np.array([pose[:3, 3] for _, pose in self._trajectory.poses])
             log("map/trajectory", rerun.LineStrips3D([line], colors=[180, 190, 205], radii=0.06))
         log(
             f"{_ROBOT}/points",
@@ -94,7 +94,7 @@ class RerunRecording:
             log("log", rerun.TextLog(warning, level="WARN"))
 
     def _tracks(self, tracks: Tracks) -> None:
-        """Identities and velocities beside the boxes, and where things were in the map."""
+        """Record track ids and velocities with the boxes, and trails in the map."""
         rerun = self._rerun
         self._trails.add(tracks)
         known = {
@@ -109,19 +109,19 @@ class RerunRecording:
         self._stream.log("map/trails", rerun.LineStrips3D(trails, colors=colours, radii=0.04))
 
     def marks(self, marks: Sequence[Mark], moment: RecordingMoment) -> None:
-        """Everything that is in the map now."""
+        """Record all current marks."""
         rerun = self._rerun
         self._at(moment)
-        things = [mark for mark in marks if any(mark.size_m)]
+        objects = [mark for mark in marks if any(mark.size_m)]
         places = [mark for mark in marks if not any(mark.size_m)]
         self._stream.log(
             "map/memories/things",
             rerun.Boxes3D(
-                centers=np.array([mark.position for mark in things]).reshape(-1, 3),
-                sizes=np.array([mark.size_m for mark in things]).reshape(-1, 3),
-                quaternions=_quaternions([mark.yaw for mark in things]),
-                colors=_bytes([mark.colour for mark in things]),
-                labels=[mark.text for mark in things],
+                centers=np.array([mark.position for mark in objects]).reshape(-1, 3),
+                sizes=np.array([mark.size_m for mark in objects]).reshape(-1, 3),
+                quaternions=_quaternions([mark.yaw for mark in objects]),
+                colors=_bytes([mark.colour for mark in objects]),
+                labels=[mark.text for mark in objects],
                 show_labels=False,
             ),
         )
@@ -137,13 +137,13 @@ class RerunRecording:
         )
 
     def numbers(self, values: Mapping[str, float], moment: RecordingMoment) -> None:
-        """Figures to plot over time."""
+        """Record figures to plot over time."""
         self._at(moment)
         for name, value in values.items():
             self._stream.log(f"numbers/{name}", self._rerun.Scalars(value))
 
     def close(self) -> None:
-        """Finish the file, or what is on its way to the viewer.
+        """Finish the file, or flush to the viewer.
 
         Raises:
             OSError: the file could not be written.
@@ -193,7 +193,7 @@ class RerunRecording:
 
 
 def _quaternions(yaws: Sequence[float] | npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """(M, 4) x, y, z, w."""
+    """Return (M, 4) quaternions x, y, z, w of headings."""
     half = np.asarray(yaws, np.float64).reshape(-1) / 2
     zero = np.zeros_like(half)
     return np.column_stack([zero, zero, np.sin(half), np.cos(half)])

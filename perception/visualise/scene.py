@@ -1,4 +1,4 @@
-"""What both pictures need from a frame: finite points, visible boxes, corners, plain text."""
+"""Drawable parts of a frame: finite points, visible boxes, corners and plain text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perception.types import Boxes3D, Detections, FloatArray
 
 Float64Array = npt.NDArray[np.float64]
 
-#: Percentiles of more points than this are taken from an even sample.
+#: With more points, percentiles use an even sample of this size.
 _SAMPLE_POINTS = 200_000
 _UNIT_CORNERS = np.array([[0.5, 0.5], [0.5, -0.5], [-0.5, -0.5], [-0.5, 0.5]])
 
@@ -34,25 +34,18 @@ class DrawnBoxes(NamedTuple):
     track_ids: npt.NDArray[np.int64] | None = None
 
     def figures(self, row: int) -> str:
-        """Identity and score of a box, as far as it has them: ``"#12 0.93"``."""
+        """Return track id and score of a box, if it has them: ``"#12 0.93"``."""
         parts = [] if self.track_ids is None else [f"#{self.track_ids[row]}"]
         return " ".join([*parts, *([] if self.scores is None else [f"{self.scores[row]:.2f}"])])
 
     @property
     def texts(self) -> list[str]:
-        """Class, identity and score of each box."""
+        """Class, track id and score of each box."""
         return [f"{label} {self.figures(row)}".rstrip() for row, label in enumerate(self.labels)]
 
 
 def finite_points(points: FloatArray) -> FloatArray:
-    """The (N, 4) points whose x, y and z are finite; intensity that is not finite becomes 0.
-
-    Args:
-        points: (N, 4) float32: x, y, z in metres, intensity in [0, 1].
-
-    Returns:
-        (M, 4) float32, M <= N, in the same order.
-    """
+    """Return the (M, 4) points with finite x, y and z; intensity that is not finite becomes 0."""
     finite = np.isfinite(points)
     if finite.all():
         return points
@@ -62,19 +55,14 @@ def finite_points(points: FloatArray) -> FloatArray:
 
 
 def even_rows(row_count: int, kept_count: int) -> npt.NDArray[np.int64]:
-    """Indices of ``kept_count`` rows spread evenly over ``row_count``; all of them if they fit."""
+    """Return ``kept_count`` row numbers spread evenly over ``row_count``; all rows if they fit."""
     if row_count <= kept_count:
         return np.arange(row_count, dtype=np.int64)
     return np.arange(kept_count, dtype=np.int64) * row_count // kept_count
 
 
 def percentile_range(values: FloatArray, low: float, high: float) -> tuple[float, float]:
-    """Two percentiles of (N,) finite values; (0, 0) if there is none.
-
-    Args:
-        values: (N,) float32.
-        low, high: percentiles in [0, 100].
-    """
+    """Return two percentiles, in [0, 100], of (N,) finite values; (0, 0) without values."""
     if not len(values):
         return 0.0, 0.0
     sample = values[even_rows(len(values), _SAMPLE_POINTS)].astype(np.float64)
@@ -83,13 +71,13 @@ def percentile_range(values: FloatArray, low: float, high: float) -> tuple[float
 
 
 def height_range(heights: FloatArray) -> tuple[float, float]:
-    """Ends of the colour scale in metres, at least 1 m apart, for (N,) heights."""
+    """Return the ends of the colour scale in metres, at least 1 m apart, for (N,) heights."""
     low, high = percentile_range(heights, 2.0, 98.0)
     return low, max(high, low + 1.0)
 
 
 def detected(detections: Detections | None, score_threshold: float = 0.0) -> DrawnBoxes:
-    """Finite detections, or tracks, whose score is at least the threshold."""
+    """Return finite detections, or tracks, with at least this score."""
     found = Detections.empty() if detections is None else detections
     scores = np.asarray(found.scores, dtype=np.float32)
     identities = found.track_id if isinstance(found, Tracks) else None
@@ -97,7 +85,7 @@ def detected(detections: Detections | None, score_threshold: float = 0.0) -> Dra
 
 
 def labelled(ground_truth: Boxes3D | None) -> DrawnBoxes:
-    """Finite ground-truth boxes."""
+    """Return finite ground-truth boxes."""
     truth = Boxes3D(np.zeros((0, 7), np.float32), []) if ground_truth is None else ground_truth
     return _drawn(truth.boxes, None, truth.labels)
 
@@ -119,14 +107,7 @@ def _drawn(
 
 
 def ground_corners(boxes: FloatArray) -> Float64Array:
-    """Corners seen from above.
-
-    Args:
-        boxes: (M, 7) float32, LiDAR frame.
-
-    Returns:
-        (M, 4, 2) float64, x and y in metres: front left, front right, rear right, rear left.
-    """
+    """Return (M, 4, 2) corners from above, metres: front left, front right, rear right, rear left."""
     boxes = boxes.astype(np.float64)
     local = _UNIT_CORNERS * boxes[:, None, 3:5]
     cos, sin = np.cos(boxes[:, 6])[:, None], np.sin(boxes[:, 6])[:, None]
@@ -137,14 +118,14 @@ def ground_corners(boxes: FloatArray) -> Float64Array:
 
 
 def frame_title(title: str | None, source: str | None) -> str:
-    """The title given, else the file name of the source; one line that can be encoded as UTF-8."""
+    """Return the title, or the file name of the source, as one line that can be encoded as UTF-8."""
     text = title if title is not None else PurePath(source or "Frame").name
     text = text.encode("utf-8", "replace").decode("utf-8")
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def frame_summary(point_count: int, found: DrawnBoxes, truth: DrawnBoxes) -> str:
-    """How much is shown, in a line: ``"19,305 points · 16 detections · 15 labelled"``."""
+    """Return the counts of a frame in one line: ``"19,305 points · 16 detections · 15 labelled"``."""
     parts = [f"{point_count:,} point{'' if point_count == 1 else 's'}"]
     parts.append(f"{len(found.labels)} detection{'' if len(found.labels) == 1 else 's'}")
     return " · ".join([*parts, *([f"{len(truth.labels)} labelled"] if truth.labels else [])])

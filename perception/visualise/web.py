@@ -1,11 +1,11 @@
-"""Frames as one HTML file: a 3D view to look around in, a table of the boxes, and a timeline.
+"""Frames as one HTML file: a 3D view, a table of the boxes, and a timeline.
 
-The page loads nothing: style, scripts and points are inside it. The scripts (assets/viewer.js,
-assets/player.js) are our own few hundred lines of WebGL because the plotting libraries that could
-stand in weigh megabytes in every file. Where WebGL is missing the table still says what was found.
+The page is self-contained: style, scripts and points are inside it. The scripts (assets/viewer.js,
+assets/player.js) are a few hundred lines of WebGL, because plotting libraries would add megabytes to every
+file. Without WebGL, the table still lists the boxes.
 
-The size is bounded whatever the frames are: a point takes 9.3 bytes, all frames share
-1.5 million points, and of more than a thousand frames every n-th is kept.
+The size is bounded: a point takes 9.3 bytes, all frames share 1.5 million points, and beyond a thousand
+frames only every n-th is kept.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from perception.visualise.palette import CLASS_COLOURS, GROUND_TRUTH, OTHER_COLO
 from perception.visualise.scene import DrawnBoxes, detected, frame_summary, frame_title, labelled
 from sparse_core.common.files import write_file
 
-#: More points than this in a frame are thinned evenly; the page says so.
+#: Most points of a frame; more are thinned evenly, and the page reports it.
 MAX_POINTS = 500_000
-#: What all frames of a page share: 14 MB.
+#: Most points of all frames of a page: 14 MB.
 ALL_POINTS = 1_500_000
-#: Many frames keep this many points each, so that things can still be told: 37 kB a frame.
+#: Least points per frame, so that objects stay recognizable: 37 kB per frame.
 LEAST_POINTS = 4_000
-#: Of more frames than this every n-th is kept; the page says so.
+#: Most frames; beyond, every n-th is kept, and the page reports it.
 MAX_FRAMES = 1_000
-#: Tracks take these in turn.
+#: Tracks cycle through these.
 _TRACK_COLOURS = (*CLASS_COLOURS.values(), *OTHER_COLOURS)
 
 
-class _Shown(NamedTuple):
+class _PlayerFrame(NamedTuple):
+    """A frame of the page."""
+
     name: str
     packed: PackedPoints
     found: DrawnBoxes
@@ -51,32 +53,31 @@ class _Shown(NamedTuple):
 
 
 class Player(AbstractContextManager["Player"]):
-    """A self-contained page that plays frames in 3D; it is written when the block is left.
+    """A self-contained page that plays frames in 3D, written at the end of the block.
 
-    A page of many frames is as large as one of three: each may have 500,000 points, all together 1.5
-    million (14 MB), but always 4,000 of each frame. Of more than 1,000 frames every n-th is
-    kept. The page says what was left out.
+    Each frame may have 500,000 points and all frames together 1.5 million (14 MB), but every frame keeps at
+    least 4,000. Beyond 1,000 frames, every n-th is kept. The page reports what it omits.
 
     Args:
-        path: HTML file to write; missing folders are made. Without frames there is none.
+        path: HTML file to write; missing folders are created. Without frames, no file is written.
         title: heading of the page.
-        score_threshold: detections with a lower score are not in the page.
+        score_threshold: least score of shown detections.
 
     Raises:
-        OSError: the path is a folder, or its folder cannot be made.
+        OSError: the path is a folder, or its folder cannot be created.
     """
 
     def __init__(self, path: Path | str, *, title: str, score_threshold: float = 0.0) -> None:
         self.path = Path(path)
         self._title, self._threshold = frame_title(title, None), score_threshold
-        self._shown: list[_Shown | None] = []
+        self._shown: list[_PlayerFrame | None] = []
         self._every, self._count = 1, 0
         if self.path.is_dir():
-            raise IsADirectoryError(f"{self.path}: is a folder; name a file")
+            raise IsADirectoryError(f"{self.path} is a folder; choose a file name")
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __exit__(self, *exception: object) -> None:
-        # Also where a run was interrupted: what was seen until then can be looked at.
+        # Also write the page of an interrupted run, with the frames so far.
         self.close()
 
     def add(
@@ -88,22 +89,22 @@ class Player(AbstractContextManager["Player"]):
         ground_truth: Boxes3D | None = None,
         time_ns: int | None = None,
     ) -> None:
-        """The next frame.
+        """Add a frame.
 
         Args:
-            cloud: (N, 4) points, LiDAR frame, metres; may be empty. Points that are not finite or lie more
-                than 1 km from the middle are left out.
+            cloud: (N, 4) points, LiDAR frame, metres; may be empty. Points that are not finite, or more than
+                1 km from the centre, are skipped.
             detections: boxes to list and draw; None shows none. Tracks get trails.
-            name: of the frame; the file name of the cloud's source if None.
-            ground_truth: boxes that the reader can switch on and off.
-            time_ns: nanoseconds since the epoch; that of the cloud or of the detections if None.
+            name: of the frame; by default the file name of the cloud's source.
+            ground_truth: boxes that the reader can toggle.
+            time_ns: nanoseconds since the epoch; by default that of the cloud or of the detections.
         """
         if not self._counted():
             return
         most = _share(len(self._shown) + 1)
         times = (time_ns, cloud.timestamp_ns, None if detections is None else detections.timestamp_ns)
         self._shown.append(
-            _Shown(
+            _PlayerFrame(
                 frame_title(name, cloud.source),
                 pack_points(cloud.points, most),
                 detected(detections, self._threshold),
@@ -116,13 +117,13 @@ class Player(AbstractContextManager["Player"]):
         self._halve()
 
     def pass_over(self) -> None:
-        """Count a frame without its points: one that is left out in the end, see :func:`frames_between`."""
+        """Count a frame that the page will not show, without its points; see :func:`frames_between`."""
         if self._counted():
             self._shown.append(None)
             self._halve()
 
     def _counted(self) -> bool:
-        """Whether the next frame is one of those that are kept for now."""
+        """True if the next frame is kept for now."""
         self._count += 1
         return (self._count - 1) % self._every == 0
 
@@ -156,13 +157,13 @@ class Player(AbstractContextManager["Player"]):
         write_file(self.path, page)
 
     def __str__(self) -> str:
-        """File, frames and size, once it is written."""
+        """Return file, number of frames and size, once it is written."""
         size_mb = self.path.stat().st_size / 1e6 if self._shown and self.path.exists() else 0.0
         frames = f"{len(self._shown)}{f' of {self._count}' if self._every > 1 else ''} frames"
         return f"{self.path}: {frames if self._count != 1 else '1 frame'}, {size_mb:.1f} MB"
 
-    def _page_data(self, shown: Sequence[_Shown], classes: list[str]) -> dict[str, Any]:
-        """What the scripts read."""
+    def _page_data(self, shown: Sequence[_PlayerFrame], classes: list[str]) -> dict[str, Any]:
+        """Return the data for the scripts."""
         heights = np.array([one.packed.heights_m for one in shown if one.packed.near_count] or [(0.0, 1.0)])
         note = f"Showing {len(shown):,} of {self._count:,} frames, spread evenly." if self._every > 1 else ""
         return {
@@ -174,7 +175,7 @@ class Player(AbstractContextManager["Player"]):
 
 
 def frames_between(count: int) -> int:
-    """Of so many frames a page shows the first and every one that is this far behind it."""
+    """Return n if a page of this many frames shows every n-th."""
     every = 1
     while -(-count // every) > MAX_FRAMES:
         every *= 2
@@ -190,16 +191,16 @@ def write_html(
     title: str | None = None,
     score_threshold: float = 0.0,
 ) -> Path:
-    """Write a self-contained page that shows a frame in 3D: a :class:`Player` of one frame.
+    """Write a self-contained page that shows one frame in 3D: a :class:`Player` of one frame.
 
     Args:
-        path: HTML file to write; missing folders are made.
-        cloud: (N, 4) points, LiDAR frame, metres; may be empty. Points that are not finite or lie more
-            than 1 km from the middle are left out, and beyond 500,000 every n-th is kept; the page says so.
+        path: HTML file to write; missing folders are created.
+        cloud: (N, 4) points, LiDAR frame, metres; may be empty. Points that are not finite, or more than 1 km
+            from the centre, are skipped; beyond 500,000 points every n-th is kept. The page reports both.
         detections: boxes to list and draw; None shows none.
-        ground_truth: boxes that the reader can switch on and off.
-        title: heading of the page; the file name of the cloud's source if None.
-        score_threshold: detections with a lower score are not in the page.
+        ground_truth: boxes that the reader can toggle.
+        title: heading of the page; by default the file name of the cloud's source.
+        score_threshold: least score of shown detections.
 
     Returns:
         The path of the file.
@@ -213,18 +214,18 @@ def write_html(
 
 
 def _share(frames: int) -> int:
-    """Points that each of so many frames may have."""
+    """Return the number of points that each frame may have."""
     return min(MAX_POINTS, max(LEAST_POINTS, ALL_POINTS // frames))
 
 
-def _frame_data(shown: _Shown, classes: list[str], note: str) -> dict[str, Any]:
+def _frame_data(shown: _PlayerFrame, classes: list[str], note: str) -> dict[str, Any]:
     packed = shown.packed
     notes = (*packed.all_notes, *shown.notes, note)
     return {
         "name": shown.name,
         "summary": frame_summary(len(packed.steps), shown.found, shown.truth),
         "notes": [_encodable(one) for one in notes if one],
-        # As text: nanoseconds since the epoch are more than the script's numbers hold.
+        # Text, because nanoseconds since the epoch exceed the precision of JavaScript numbers.
         "time": None if shown.time_ns is None else str(shown.time_ns),
         "pose": None if shown.pose is None else [round(float(value), 7) for value in shown.pose[:3].ravel()],
         "points": {
@@ -241,7 +242,7 @@ def _box_records(drawn: DrawnBoxes, classes: list[str]) -> list[dict[str, Any]]:
     return [
         {
             "box": [round(float(value), 4) for value in box],
-            # First as records have them, so that a page of records is that of what was detected.
+            # Rounded as in records first, so that pages of records and of detections are equal.
             "score": None if drawn.scores is None else round(round(float(drawn.scores[row]), 6), 4),
             "label": _encodable(label),
             "colour": classes.index(label),
@@ -252,7 +253,7 @@ def _box_records(drawn: DrawnBoxes, classes: list[str]) -> list[dict[str, Any]]:
 
 
 def _colour_rules(classes: list[str]) -> str:
-    """CSS variables of the class, track and point colours, for both themes."""
+    """Return CSS variables of the class, track and point colours, for both themes."""
     colours = {f"--class-{index}": class_colour(label) for index, label in enumerate(classes)}
     colours |= {f"--track-{index}": colour for index, colour in enumerate(_TRACK_COLOURS)}
     colours |= {f"--point-{index}": stop for index, stop in enumerate(POINT_STOPS)}
@@ -263,7 +264,7 @@ def _colour_rules(classes: list[str]) -> str:
 
 
 def _script_json(data: dict[str, Any]) -> str:
-    """JSON that no text inside can end the script element of; plain ASCII."""
+    """Return plain ASCII JSON in which no text can end the script element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

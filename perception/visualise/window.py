@@ -1,4 +1,4 @@
-"""An Open3D window on a frame: points and boxes to turn around in."""
+"""An Open3D window that shows points and boxes of a frame."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def show_window(
 
     Raises:
         ImportError: Open3D is missing.
-        OSError: there is no display to open a window on.
+        OSError: no display is available.
     """
     open3d = _import_open3d()
     window = open3d.visualization.Visualizer()
-    # Without a display Open3D may open an invisible window that nobody could close.
+    # Without a display, Open3D may open an invisible window that nobody could close.
     if not _has_display() or not window.create_window(title, 1280, 800):
-        raise OSError("no display to open a window on; look at the PNG and HTML files instead")
+        raise OSError("no display available for the window; open the PNG and HTML files instead")
     for geometry in window_geometries(cloud, detections, ground_truth=ground_truth):
         window.add_geometry(geometry)
     window.get_render_option().background_color = np.array(to_rgb("#0b0f17"))
@@ -60,7 +60,8 @@ def show_window(
 def window_geometries(
     cloud: PointCloud, detections: Detections | None, *, ground_truth: Boxes3D | None = None
 ) -> list[Any]:
-    """What the window shows: one Open3D ``PointCloud``, then a ``LineSet`` a box (true boxes first).
+    """Return the window's geometries: one Open3D ``PointCloud``, then one ``LineSet`` per box (true boxes
+    first).
 
     Raises:
         ImportError: Open3D is missing.

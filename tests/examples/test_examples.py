@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAYS = {
     "sparse_formats": (r"CSR: .*rows have 1 to \d+ entries", r"<- recommended"),
     "memory_of_a_week": (
-        r"360 sights, \d+ kept, 6 after merging",
+        r"360 observations, \d+ kept, 6 after merging",
         r"keys was last seen .* at \(4\.1, 1\.2\)",
     ),
     "fleet": (

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,11 @@ VOID = {"meta", "input", "br", "image", "path", "polyline", "rect", "circle", "p
 
 
 @pytest.fixture(scope="module")
-def drive() -> SimpleNamespace:
-    """The parts of the demo, as they can be imported where it is run."""
-    names = ("asking", "bag_frames", "frames", "perceiving", "picture", "remembering", "report", "viewing")
-    return SimpleNamespace(**{name: importlib.import_module(f"drive.{name}") for name in names})
+def drive() -> ModuleType:
+    """The demo's package with its modules."""
+    for name in ("bag_frames", "frames", "questions", "report.page", "report.picture", "robot", "senses"):
+        importlib.import_module(f"drive.{name}")
+    return importlib.import_module("drive")
 
 
 class Page(HTMLParser):
@@ -86,16 +87,16 @@ def memories() -> list[Memory]:
     return [*made, Memory(time_ns=START_NS, position=(1.0, 1.0, 0.0), kind="place", caption="<stop> & go")]
 
 
-def answers(drive: SimpleNamespace) -> list[Any]:
-    Answer = drive.asking.Answer
+def answers(drive: ModuleType) -> list[Any]:
+    Answer = drive.questions.Answer
     return [
         Answer("last seen", "When was a <Car> last seen?", "Mon", "Mon", True, 2.0, (5.0, 2.0)),
         Answer("nearby", "Which cars are near?", "2", "3", False, 4.0, None),
     ]
 
 
-def reported(drive: SimpleNamespace, **changed: Any) -> Any:
-    tally = drive.remembering.Tally(
+def reported(drive: ModuleType, **changed: Any) -> Any:
+    tally = drive.robot.Tally(
         offered=20,
         kept=14,
         displaced=2,
@@ -108,35 +109,35 @@ def reported(drive: SimpleNamespace, **changed: Any) -> Any:
     )
     tally.dropped["of … at this place, … are kept"] = 5
     tally.dropped["like one that is kept"] = 1
-    drawn = drive.picture.Drawn(
+    drawn = drive.report.picture.DriveSummary(
         "a drive", [(0.0, 0.0), (10.0, 0.0), (10.0, 10.0)], tally.timeline, memories(), memories()[:2]
     )
-    examples = [drive.viewing.Example(k, f"scan-{k}", START_NS, scan(k), found(k)) for k in range(3)]
+    examples = [drive.viewers.Example(k, f"scan-{k}", START_NS, scan(k), found(k)) for k in range(3)]
     given = {
         "title": "A drive & more",
         "settings": "seed 0",
         "drawn": drawn,
         "tally": tally,
         "bytes": 12_345,
-        "days": [drive.viewing.Day(0, 0), drive.viewing.Day(1, 2)],
+        "days": [drive.viewers.Day(0, 0), drive.viewers.Day(1, 2)],
         "examples": examples,
         "fates": [("merged", "with … others", 3, "memory 4: with 2 others")],
     }
-    return drive.report.Reported(**{**given, **changed})
+    return drive.report.page.ReportContent(**{**given, **changed})
 
 
-def judged(drive: SimpleNamespace, name: str) -> Any:
-    from drive.comparing import Judged  # type: ignore[import-not-found]
+def judged(drive: ModuleType, name: str) -> Any:
+    from drive.comparison import StoreEvaluation  # type: ignore[import-not-found]
     from drive.truth import agreement  # type: ignore[import-not-found]
 
     none = agreement([], [])
     known = {"name": name, "memories": 5, "bytes": 999, "everything": none, "cars": none}
-    return Judged(**known, answers=answers(drive))
+    return StoreEvaluation(**known, answers=answers(drive))
 
 
-def test_the_page_is_whole_and_asks_for_nothing(drive: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_page_is_whole_and_asks_for_nothing(drive: ModuleType, tmp_path: Path) -> None:
     shown = reported(drive, results=[judged(drive, "ours"), judged(drive, "latest")])
-    text = drive.report.write_report(tmp_path / "new" / "a.html", shown).read_text(encoding="utf-8")
+    text = drive.report.page.write_report(tmp_path / "new" / "a.html", shown).read_text(encoding="utf-8")
     page = Page(text)
     assert page.open in ([], ["!doctype"])
     assert page.addresses
@@ -151,24 +152,24 @@ def test_the_page_is_whole_and_asks_for_nothing(drive: SimpleNamespace, tmp_path
     assert "<stop>" not in text
 
 
-def test_a_drive_without_truth_memories_or_scans(drive: SimpleNamespace, tmp_path: Path) -> None:
-    empty = drive.picture.Drawn("nothing", [], [], [])
-    shown = drive.report.Reported(
-        "Nothing", "", empty, drive.remembering.Tally(), answers=["It saw <nothing>."]
+def test_a_drive_without_truth_memories_or_scans(drive: ModuleType, tmp_path: Path) -> None:
+    empty = drive.report.picture.DriveSummary("nothing", [], [], [])
+    shown = drive.report.page.ReportContent(
+        "Nothing", "", empty, drive.robot.Tally(), answers=["It saw <nothing>."]
     )
-    text = drive.report.write_report(tmp_path / "a.html", shown).read_text(encoding="utf-8")
+    text = drive.report.page.write_report(tmp_path / "a.html", shown).read_text(encoding="utf-8")
     assert Page(text).counts["svg"] == 1
     assert "It saw &lt;nothing&gt;." in text
     assert "no score" in text
-    with pytest.raises(ValueError, match=r"a\.txt: expected a name that ends in \.html"):
-        drive.report.write_report(tmp_path / "a.txt", shown)
+    with pytest.raises(ValueError, match=r"a\.txt: choose a name that ends in \.html"):
+        drive.report.page.write_report(tmp_path / "a.txt", shown)
 
 
-def test_fates_are_those_of_the_store(drive: SimpleNamespace, tmp_path: Path) -> None:
+def test_fates_are_those_of_the_store(drive: ModuleType, tmp_path: Path) -> None:
     with MemoryStore.open(tmp_path / "store", dim=4) as store:
         ids = store.add(memories())
         store.forget(ids[:1])
-    fates = drive.report.fates_of(tmp_path / "store", 4)
+    fates = drive.report.page.fates_of(tmp_path / "store", 4)
     assert sum(count for _, _, count, _ in fates) == len(ids)
     assert {status for status, *_ in fates} == {"kept", "forgotten"}
     (forgotten,) = [fate for fate in fates if fate[0] == "forgotten"]
@@ -176,23 +177,23 @@ def test_fates_are_those_of_the_store(drive: SimpleNamespace, tmp_path: Path) ->
     assert forgotten[3].startswith(f"memory {ids[0]}: ")
 
 
-def percept(drive: SimpleNamespace, cars: int) -> Any:
-    return drive.perceiving.Percept(found(cars), np.zeros(4, np.float32), np.full(3, np.inf), 5.0)
+def percept(drive: ModuleType, cars: int) -> Any:
+    return drive.senses.Percept(found(cars), np.zeros(4, np.float32), np.full(3, np.inf), 5.0)
 
 
-def frame(drive: SimpleNamespace, number: int, day: int = 0) -> Any:
+def frame(drive: ModuleType, number: int, day: int = 0) -> Any:
     pose = np.eye(4)
     pose[0, 3] = number
     at = START_NS + day * DAY_NS + number * SECOND_NS
     return drive.frames.Frame(f"scan-{number}", day, at, scan(number, 20), pose)
 
 
-def test_a_viewer_is_told_of_scans_days_and_memories(drive: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_viewer_is_told_of_scans_days_and_memories(drive: ModuleType, tmp_path: Path) -> None:
     pytest.importorskip("foxglove")
     path = tmp_path / "a.mcap"
-    with MemoryStore.open(tmp_path / "store", dim=4) as store, drive.viewing.Viewing(mcap=path) as view:
+    with MemoryStore.open(tmp_path / "store", dim=4) as store, drive.viewers.DriveViewer(mcap=path) as view:
         store.add(memories())
-        robot = SimpleNamespace(store=store, tally=drive.remembering.Tally(timeline=[(20, 5)]))
+        robot = SimpleNamespace(store=store, tally=drive.robot.Tally(timeline=[(20, 5)]))
         for number in range(12):
             view(robot, frame(drive, number, day=number // 8), percept(drive, 2))
         view.finish(memories())
@@ -225,7 +226,7 @@ def recording(path: Path, times_s: list[float], *, posed_until_s: float = 1e9) -
     return path
 
 
-def test_a_recording_is_a_drive(drive: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_recording_is_a_drive(drive: ModuleType, tmp_path: Path) -> None:
     path = recording(tmp_path / "town.mcap", [0.0, 1.0, 2.0, 2.5, 9.0, 24 * 3600.0], posed_until_s=2.0)
     frames = drive.bag_frames.BagFrames(path)
     assert len(frames) == 6
@@ -241,7 +242,7 @@ def test_a_recording_is_a_drive(drive: SimpleNamespace, tmp_path: Path) -> None:
     assert [one.day for one in given] == [0, 0, 0, 0, 0, 1]
 
 
-def test_a_recording_without_poses_is_refused(drive: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_recording_without_poses_is_refused(drive: ModuleType, tmp_path: Path) -> None:
     path = recording(tmp_path / "a.mcap", [0.0, 1.0], posed_until_s=-1.0)
     with pytest.raises(DataError, match=r"a\.mcap: no poses; expected nav_msgs/msg/Odometry.*--poses"):
         list(drive.bag_frames.BagFrames(path))

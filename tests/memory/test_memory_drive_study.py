@@ -50,14 +50,14 @@ def passing(times: np.ndarray) -> Views:
 
 
 def test_what_is_seen_from_one_of_many_viewpoints_is_doubted(drive: Any) -> None:
-    doubting = drive("doubting")
+    judging = drive("verdicts")
     views = passing(np.arange(0.0, 60.0))
     often = [sight(60.0, 6.0, time_s) for time_s in range(12, 20)]
     seen = sorted([*often, sight(100.0, 6.0, 30.0, confidence=0.6)], key=lambda entry: entry.time_ns)
     known = [sight(60.0, 6.0, 12.0, id=1), sight(100.0, 6.0, 30.0, id=2, confidence=0.6)]
-    verdicts = doubting.weighed(known, seen, look_again(known, seen, views, PRESENCE), views)
+    verdicts = judging.judge(known, seen, look_again(known, seen, views, PRESENCE), views)
     assert list(verdicts.doubtful) == [2]
-    assert "a false alarm: seen from 1 of" in verdicts.doubtful[2]
+    assert "false positive: seen from 1 of" in verdicts.doubtful[2]
     assert verdicts.left == {}
 
 
@@ -65,9 +65,9 @@ def test_a_sure_sight_was_there_for_a_moment(drive: Any) -> None:
     views = passing(np.arange(0.0, 60.0))
     seen = [sight(100.0, 6.0, 30.0, confidence=0.97)]
     known = [sight(100.0, 6.0, 30.0, confidence=0.97, id=1)]
-    verdicts = drive("doubting").weighed(known, seen, look_again(known, seen, views, PRESENCE), views)
+    verdicts = drive("verdicts").judge(known, seen, look_again(known, seen, views, PRESENCE), views)
     assert verdicts.doubtful == {}
-    assert verdicts.left[1].startswith("there for a moment: seen from 1 of")
+    assert verdicts.left[1].startswith("present for a moment only: seen from 1 of")
 
 
 def test_people_seen_once_by_an_unsure_detector_are_doubted(drive: Any) -> None:
@@ -80,21 +80,21 @@ def test_people_seen_once_by_an_unsure_detector_are_doubted(drive: Any) -> None:
     seen = [twice[0], once, sure, twice[1], car]
     known = [replace(each, id=id) for id, each in enumerate((once, sure, twice[0], car), 1)]
     change = look_again(known, seen, views, PRESENCE)
-    verdicts = drive("doubting").weighed(known, seen, change, views)
-    assert verdicts.doubtful == {1: "a false alarm: seen once, with a score below 0.85"}
+    verdicts = drive("verdicts").judge(known, seen, change, views)
+    assert verdicts.doubtful == {1: "false positive: seen once, with a score below 0.85"}
     assert verdicts.left == {}
 
 
 def test_who_walks_has_left_and_who_stands_has_not(drive: Any) -> None:
-    doubting = drive("doubting")
+    judging = drive("verdicts")
     views = passing(np.arange(0.0, 12.0))
     walker = [sight(40.0 + 1.3 * k, 7.0, 3.0 + k, "Pedestrian") for k in range(3)]
     stander = [sight(45.0, -7.0, 3.0 + k, "Pedestrian") for k in range(4)]
     seen = sorted([*walker, *stander], key=lambda entry: entry.time_ns)
     known = [sight(40.0, 7.0, 3.0, "Pedestrian", id=1), sight(45.0, -7.0, 3.0, "Pedestrian", id=2)]
     known.append(sight(50.0, -7.0, -DAY_NS / SECOND_NS, "Pedestrian", id=3))
-    verdicts = doubting.weighed(known, seen, look_again(known, seen, views, PRESENCE), views)
-    assert verdicts.left == {1: "it was walking", 3: "people do not stand at one place overnight"}
+    verdicts = judging.judge(known, seen, look_again(known, seen, views, PRESENCE), views)
+    assert verdicts.left == {1: "it was walking", 3: "people do not stay overnight"}
     assert verdicts.doubtful == {}
 
 
@@ -115,13 +115,13 @@ def test_of_two_labels_at_one_place_the_rarer_is_wrong(drive: Any) -> None:
         ),
         sight(45.1, -7.0, 3.5, "Cyclist", id=2, confidence=0.99),
     ]
-    verdicts = drive("doubting").weighed(known, seen, look_again(known, seen, views, PRESENCE), views)
-    assert verdicts.doubtful == {2: "a false alarm: a Pedestrian is there"}
+    verdicts = drive("verdicts").judge(known, seen, look_again(known, seen, views, PRESENCE), views)
+    assert verdicts.doubtful == {2: "false positive: a Pedestrian is at its place"}
 
 
 def test_standing_looks_are_one_viewpoint(drive: Any) -> None:
     """A false alarm of a long stop is seen thirty times from one place."""
-    doubting = drive("doubting")
+    judging = drive("verdicts")
     times = np.concatenate([np.arange(0.0, 10.0), np.linspace(10.0, 10.9, 30), np.arange(11.0, 20.0)])
     position = np.column_stack(
         [2.5 * np.where((times >= 10) & (times < 11), 10.0, times), 0 * times, 0 * times]
@@ -132,12 +132,12 @@ def test_standing_looks_are_one_viewpoint(drive: Any) -> None:
     )  # fmt: skip
     seen = [sight(45.0, 6.0, time_s, confidence=0.7) for time_s in times[10:40]]
     known = [sight(45.0, 6.0, 10.0, id=1, confidence=0.7)]
-    verdicts = doubting.weighed(known, seen, look_again(known, seen, views, PRESENCE), views)
+    verdicts = judging.judge(known, seen, look_again(known, seen, views, PRESENCE), views)
     assert "seen from 1 of" in verdicts.doubtful[1]
 
 
 def test_percepts_come_back_as_they_were(drive: Any, tmp_path: Path) -> None:
-    frames, perceiving, percepts = drive("frames"), drive("perceiving"), drive("percepts")
+    frames, senses, percepts = drive("frames"), drive("senses"), drive("percepts")
     rng = np.random.default_rng(0)
     present = {7: ("Car", np.array([1.25, -3.5])), 8: ("Cyclist", np.array([0.1, 0.2]))}
     frame = frames.Frame(
@@ -147,9 +147,7 @@ def test_percepts_come_back_as_they_were(drive: Any, tmp_path: Path) -> None:
     found = Detections(
         rng.normal(size=(2, 7)).astype(np.float32), np.array([0.9, 0.4], np.float32), ["Car", "Car"]
     )
-    percept = perceiving.Percept(
-        found, rng.normal(size=256).astype(np.float32), np.array([1.5, np.inf]), 12.5
-    )
+    percept = senses.Percept(found, rng.normal(size=256).astype(np.float32), np.array([1.5, np.inf]), 12.5)
     nothing = percept._replace(detections=Detections.empty())
     percepts.write_percepts(tmp_path / "day", [(frame, percept), (frame, nothing)])
     (again, same), (_, empty) = percepts.read_percepts(tmp_path / "day")
@@ -171,8 +169,8 @@ def test_a_day_is_the_same_alone_and_after_others(drive: Any) -> None:
     frames, town = drive("frames"), drive("town")
     small = town.Town(town.TownConfig(half_m=(22.0, 20.0)), 2, 3)
     config = frames.DriveConfig(2, 1, 20.0, 1, 3)
-    whole = [frame for frame in frames.simulated(small, config) if frame.day == 1]
-    alone = list(frames.simulated(small, config, [1]))
+    whole = [frame for frame in frames.simulated_frames(small, config) if frame.day == 1]
+    alone = list(frames.simulated_frames(small, config, [1]))
     assert [frame.name for frame in alone] == [frame.name for frame in whole]
     for one, other in zip(alone, whole, strict=True):
         assert np.array_equal(one.cloud.points, other.cloud.points)

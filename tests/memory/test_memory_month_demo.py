@@ -24,7 +24,7 @@ DAYS, CARS = 3, 40
 @pytest.fixture(scope="module")
 def drive() -> dict[str, ModuleType]:
     """The parts of the demo, as they are where it is run."""
-    names = ("frames", "month_picture", "perceiving", "sights")
+    names = ("frames", "report.month_picture", "senses", "observations")
     return {name: importlib.import_module(f"drive.{name}") for name in names}
 
 
@@ -55,7 +55,7 @@ def town(drive: dict[str, ModuleType], seed: int = 0) -> list[tuple[Any, Any]]:
             )
             scores = np.full(4, 0.9, np.float32)
             place = random.standard_normal(256).astype(np.float32)
-            percept = drive["perceiving"].Percept(
+            percept = drive["senses"].Percept(
                 Detections(boxes, scores, ["Car"] * 4, embeddings=vectors),
                 place / np.linalg.norm(place),
                 np.full(100, np.inf),
@@ -66,27 +66,29 @@ def town(drive: dict[str, ModuleType], seed: int = 0) -> list[tuple[Any, Any]]:
 
 
 def test_every_sight_is_kept_found_and_judged(drive: dict[str, ModuleType], tmp_path: Path) -> None:
-    sights = drive["sights"]
-    config = sights.settings("lsh", 64)
-    kept = sights.keep_all(tmp_path / "store", town(drive), DAYS, config)
+    observations = drive["observations"]
+    config = observations.settings("lsh", 64)
+    kept = observations.store_all(tmp_path / "store", town(drive), DAYS, config)
     assert (kept.scans, kept.memories, len(kept.asked)) == (30, 2 * (CARS + 10), CARS)
-    found = sights.found_again(tmp_path / "store", [memory for memory, _ in kept.asked], k=2)
+    found = observations.found_again(tmp_path / "store", [memory for memory, _ in kept.asked], k=2)
     assert found["vectors"] == 2 * CARS
     assert found["index"]["index"] == "LSHIndex"
     assert found["recall"] > 0.9
     assert not (tmp_path / "store-compared").exists()
-    seen = sights.recognised_again(tmp_path / "store", kept, most=100, seed=0)
+    seen = observations.recognised_again(tmp_path / "store", kept, most=100, seed=0)
     assert (seen["asked"], seen["seen_before"], seen["right"]) == (CARS, CARS - 10, 1.0)
-    picture = drive["month_picture"].draw_month(tmp_path / "m.png", "t", kept.path, _all(tmp_path), found)
+    picture = drive["report.month_picture"].draw_month(
+        tmp_path / "m.png", "t", kept.path, _all(tmp_path), found
+    )
     assert np.ptp(imread(picture)) > 0.5
 
 
 def test_wrong_answers_are_counted(drive: dict[str, ModuleType], tmp_path: Path) -> None:
     """Truth that is another one makes the same answers wrong."""
-    sights = drive["sights"]
-    kept = sights.keep_all(tmp_path / "store", town(drive), DAYS, sights.settings("lsh", 20_000))
+    observations = drive["observations"]
+    kept = observations.store_all(tmp_path / "store", town(drive), DAYS, observations.settings("lsh", 20_000))
     kept.known.clear()
-    seen = sights.recognised_again(tmp_path / "store", kept, most=100, seed=0)
+    seen = observations.recognised_again(tmp_path / "store", kept, most=100, seed=0)
     assert (seen["seen_before"], seen["right"], seen["right_of_seen"]) == (0, 0.25, None)
 
 

@@ -37,18 +37,18 @@ def truth() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def asking() -> ModuleType:
-    return importlib.import_module("drive.asking")
+def quiz() -> ModuleType:
+    return importlib.import_module("drive.questions")
 
 
 @pytest.fixture(scope="module")
-def remembering() -> ModuleType:
-    return importlib.import_module("drive.remembering")
+def robot() -> ModuleType:
+    return importlib.import_module("drive.robot")
 
 
 @pytest.fixture(scope="module")
-def perceiving() -> ModuleType:
-    return importlib.import_module("drive.perceiving")
+def senses() -> ModuleType:
+    return importlib.import_module("drive.senses")
 
 
 def car(x: float, y: float = 0.0, *, time_s: float = 0.0, **fields: Any) -> Memory:
@@ -142,7 +142,7 @@ def test_a_tiny_drive(
         assert opened.check().ok
     with pytest.raises(SystemExit):
         run(demo, monkeypatch, "--store", str(store))
-    assert "holds a store already" in capsys.readouterr().err
+    assert "already contains a store" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_recorded_scans(
     town = importlib.import_module("drive.town")
     small = town.Town(town.TownConfig(half_m=(24.0, 20.0), filled=0.9), 1, 0)
     for number, frame in zip(
-        range(3), frames.simulated(small, frames.DriveConfig(1, 1, 6.0, 0, 0)), strict=False
+        range(3), frames.simulated_frames(small, frames.DriveConfig(1, 1, 6.0, 0, 0)), strict=False
     ):
         save_point_cloud(scans / f"{number:06d}.bin", frame.cloud)
         poses.append(" ".join(f"{value:.9f}" for value in frame.map_from_lidar[:3].reshape(-1)))
@@ -224,7 +224,7 @@ def test_an_indoor_sequence(
         (["--days", "0"], "at least 1"),
         (["--loops", "5"], "from 1 to 4"),
         (["--step", "0"], "from 0.5 to 20"),
-        (["--scans", "somewhere"], "belong together"),
+        (["--scans", "somewhere"], "--scans needs --poses"),
     ],
 )
 def test_wrong_arguments(
@@ -271,7 +271,7 @@ def test_the_closest_pairs_first(truth: ModuleType) -> None:
     assert truth.pairs(np.zeros((0, 2)), 1.0) == []
 
 
-def test_answers_can_be_wrong(asking: ModuleType, truth: ModuleType, tmp_path: Path) -> None:
+def test_answers_can_be_wrong(quiz: ModuleType, truth: ModuleType, tmp_path: Path) -> None:
     day = 1000 * DAY_NS
     at, elsewhere = np.array([0.0, 0.0]), np.array([30.0, 0.0])
     vectors = np.eye(4, dtype=np.float32)
@@ -287,52 +287,52 @@ def test_answers_can_be_wrong(asking: ModuleType, truth: ModuleType, tmp_path: P
                 Memory(time_ns=day, position=(50, 0, 0), kind="place", embedding=vectors[1]),
             ]
         )
-        memories = asking.Memories(store, since)
+        memories = quiz.StoreUnderTest(store, since)
 
         def right(question: Any) -> bool:
-            (answer,) = asking.ask(memories, [question])
+            (answer,) = quiz.ask(memories, [question])
             assert answer.ms > 0
             assert answer.said
             return bool(answer.right)
 
         seen = day + 100 * SECOND_NS
-        assert right(asking.last_seen_question("Car", day + DAY_NS))
-        assert not right(asking.last_seen_question("Car", day + DAY_NS + 60 * SECOND_NS))
-        assert not right(asking.last_seen_question("Cyclist", seen))
-        assert right(asking.last_seen_at_question("Car", at, seen))
-        assert not right(asking.last_seen_at_question("Car", at, day))
-        assert not right(asking.last_seen_at_question("Car", elsewhere, seen))
+        assert right(quiz.last_seen_question("Car", day + DAY_NS))
+        assert not right(quiz.last_seen_question("Car", day + DAY_NS + 60 * SECOND_NS))
+        assert not right(quiz.last_seen_question("Cyclist", seen))
+        assert right(quiz.last_seen_at_question("Car", at, seen))
+        assert not right(quiz.last_seen_at_question("Car", at, day))
+        assert not right(quiz.last_seen_at_question("Car", elsewhere, seen))
 
         near, new = truth.Place(1, "Car", np.array([0.0, 0.0])), truth.Place(2, "Car", np.array([5.0, 0.5]))
         left = truth.Place(3, "Car", np.array([10.0, 0.0]))
-        assert right(asking.nearby_question(at, 8.0, [near, new]))
-        assert right(asking.nearby_question(at, 12.0, [near, new]))
-        assert not right(asking.nearby_question(at, 8.0, [near]))
-        assert not right(asking.nearby_question(at, 12.0, [near, new, left]))
-        assert not right(asking.nearby_question(at, 8.0, [near, truth.Place(2, "Car", np.array([5.0, 3.0]))]))
+        assert right(quiz.nearby_question(at, 8.0, [near, new]))
+        assert right(quiz.nearby_question(at, 12.0, [near, new]))
+        assert not right(quiz.nearby_question(at, 8.0, [near]))
+        assert not right(quiz.nearby_question(at, 12.0, [near, new, left]))
+        assert not right(quiz.nearby_question(at, 8.0, [near, truth.Place(2, "Car", np.array([5.0, 3.0]))]))
 
         middle = np.array([5.0, 0.0])
-        assert right(asking.changed_question(middle, 8.0, day + DAY_NS, [new], [left]))
-        assert not right(asking.changed_question(middle, 8.0, day + DAY_NS, [new], []))
-        assert not right(asking.changed_question(middle, 8.0, day + DAY_NS, [], [left]))
-        assert not right(asking.changed_question(middle, 8.0, day + DAY_NS, [new, near], [left]))
+        assert right(quiz.changed_question(middle, 8.0, day + DAY_NS, [new], [left]))
+        assert not right(quiz.changed_question(middle, 8.0, day + DAY_NS, [new], []))
+        assert not right(quiz.changed_question(middle, 8.0, day + DAY_NS, [], [left]))
+        assert not right(quiz.changed_question(middle, 8.0, day + DAY_NS, [new, near], [left]))
 
-        assert right(asking.still_there_question("Car", at, True))
-        assert not right(asking.still_there_question("Car", at, False))
-        assert right(asking.still_there_question("Car", np.array([10.0, 0.0]), False))
-        assert not right(asking.still_there_question("Car", np.array([10.0, 0.0]), True))
-        assert not right(asking.still_there_question("Car", elsewhere, False))
+        assert right(quiz.still_there_question("Car", at, True))
+        assert not right(quiz.still_there_question("Car", at, False))
+        assert right(quiz.still_there_question("Car", np.array([10.0, 0.0]), False))
+        assert not right(quiz.still_there_question("Car", np.array([10.0, 0.0]), True))
+        assert not right(quiz.still_there_question("Car", elsewhere, False))
 
-        assert right(asking.how_often_question("Car", None, 2))
-        assert not right(asking.how_often_question("Car", None, 1))
-        assert right(asking.how_often_question("Car", at, 1))
-        assert not right(asking.how_often_question("Car", elsewhere, 1))
+        assert right(quiz.how_often_question("Car", None, 2))
+        assert not right(quiz.how_often_question("Car", None, 1))
+        assert right(quiz.how_often_question("Car", at, 1))
+        assert not right(quiz.how_often_question("Car", elsewhere, 1))
 
-        assert right(asking.place_question(at, vectors[0]))
-        assert not right(asking.place_question(at, vectors[1]))
+        assert right(quiz.place_question(at, vectors[0]))
+        assert not right(quiz.place_question(at, vectors[1]))
 
 
-def test_questions_about_a_small_truth(asking: ModuleType, truth: ModuleType, tmp_path: Path) -> None:
+def test_questions_about_a_small_truth(quiz: ModuleType, truth: ModuleType, tmp_path: Path) -> None:
     """A car stays, one leaves, one comes: a perfect memory is always right, an empty one hardly ever."""
     frames = importlib.import_module("drive.frames")
     places = {1: (0.0, 0.0), 2: (20.0, 0.0), 3: (40.0, 0.0)}
@@ -349,7 +349,7 @@ def test_questions_about_a_small_truth(asking: ModuleType, truth: ModuleType, tm
             present=present,
         )
         log.add(frame)
-    questions = asking.questions_about(log, [], each=4, seed=0)
+    questions = quiz.questions_about(log, [], each=4, seed=0)
     assert {question.kind for question in questions} == {
         "last seen",
         "nearby",
@@ -362,56 +362,54 @@ def test_questions_about_a_small_truth(asking: ModuleType, truth: ModuleType, tm
         stays = {"first_seen_ns": times[0], "last_seen_ns": times[1], "count": 2}
         store.add([car(0.0, time_ns=times[1], **stays), car(40.0, time_ns=times[1])])
         store.add([car(20.0, time_ns=times[0], state="gone")])
-        answers = asking.ask(asking.Memories(store, 0), questions)
+        answers = quiz.ask(quiz.StoreUnderTest(store, 0), questions)
         assert [answer.text for answer in answers if not answer.right] == []
     with MemoryStore.open(tmp_path / "empty", dim=4) as store:
-        answers = asking.ask(asking.Memories(store, 0), questions)
+        answers = quiz.ask(quiz.StoreUnderTest(store, 0), questions)
         nothing = {answer.text for answer in answers if answer.right}
         assert all(answer.expected in ("0", "0 new, 0 gone") for answer in answers if answer.text in nothing)
         assert len(nothing) < len(answers) / 4
 
 
-def test_what_is_not_seen_again_is_gone(remembering: ModuleType, tmp_path: Path) -> None:
+def test_what_is_not_seen_again_is_gone(robot: ModuleType, tmp_path: Path) -> None:
     times = np.arange(100, 104) * SECOND_NS
     views = Views(np.zeros((4, 3)), np.zeros(4), times, range_m=30.0, field_of_view_rad=math.pi)
     with MemoryStore.open(tmp_path / "store", dim=4) as store:
         store.add([car(10.0), car(20.0), car(-10.0), car(15.0, 3.0, state="gone")])
         seen = [car(20.1, time_s=102.0)]
-        assert remembering.tidy(store, seen, views, "default") == (1, {})
-        states = {memory.position[0]: memory.state for memory in store.find(remembering.Filter())}
+        assert robot.tidy(store, seen, views, "default") == (1, {})
+        states = {memory.position[0]: memory.state for memory in store.find(robot.Filter())}
         # Behind the robot nobody looked.
         assert states == {10.0: "gone", 20.0: "present", -10.0: "present", 15.0: "gone"}
-        assert remembering.tidy(store, seen, views, "default") == (0, {})
+        assert robot.tidy(store, seen, views, "default") == (0, {})
 
 
-def test_what_is_recognised_after_a_drive(
-    perceiving: ModuleType, remembering: ModuleType, tmp_path: Path
-) -> None:
-    recognising = importlib.import_module("drive.recognising")
+def test_what_is_recognised_after_a_drive(senses: ModuleType, robot: ModuleType, tmp_path: Path) -> None:
+    recognition = importlib.import_module("drive.recognition")
     frame = importlib.import_module("drive.frames").Frame(
         "f", 0, 0, PointCloud(np.zeros((0, 4), np.float32)), np.eye(4)
     )
     boxes, rows = np.array([[8, 1, -1, 4, 1.8, 1.5, 0]], np.float32), np.eye(2, 128, dtype=np.float32)
     with MemoryStore.open(tmp_path / "store", dim=3) as store:
-        assert recognising.recognised(store)[0] == recognising.NO_VECTORS
-        assert "none of the newest places has a vector" in recognising.recognised(store)[1]
+        assert recognition.recognition_answers(store)[0] == recognition.NO_VECTORS
+        assert "none of the newest places has a vector" in recognition.recognition_answers(store)[1]
         for number, vector in enumerate(rows[[0, 1, 0]]):
             seen = Detections(boxes, np.ones(1, np.float32), ["Car"], embeddings=vector[None])
             moment = dataclasses.replace(frame, time_ns=number * DAY_NS)
-            store.add(perceiving.memories_of(moment, seen, "town"))
+            store.add(senses.memories_of(moment, seen, "town"))
             where = {"position": (number, 0, 0), "embedding": [1, 0.1 * number, 0], "kind": "place"}
             store.add([Memory(time_ns=number * DAY_NS, map_id="town", **where)])
-        first, second = recognising.recognised(store)
+        first, second = recognition.recognition_answers(store)
     assert "Yes: Car (memory 5) was seen on 1 earlier visit" in first
     assert "Car (memory 1)" in first
     assert "Yes: place (memory 6) was visited on 2 earlier visits" in second
 
 
-def test_how_far_the_view_is_free(perceiving: ModuleType) -> None:
+def test_how_far_the_view_is_free(senses: ModuleType) -> None:
     frames = importlib.import_module("drive.frames")
     points = np.array([[10, 0.1, -1, 0], [12, 0.1, -1, 0], [5, 0.1, 2, 0], [4, 0.1, -1.7, 0]], np.float32)
     frame = frames.Frame("one", 0, 0, PointCloud(points), np.eye(4))
-    free = perceiving.free_distances(frame)
+    free = senses.free_distances(frame)
     # Overhead and on the ground nothing hides a car.
     assert np.isfinite(free).sum() == 1
     assert free.min() == pytest.approx(math.hypot(10, 0.1), abs=1e-4)

@@ -17,7 +17,7 @@ from perception.io.recordings.bag_scans import BagScans
 from perception.io.recordings.bags import open_bag
 from perception.io.recordings.wire import content, double, number, read_message, submessages
 from perception.types import Boxes3D, Detections, PointCloud
-from perception.visualise.recording import MOST_PLACES, Mark, RecordingMoment, Way
+from perception.visualise.recording import MOST_PLACES, Mark, RecordingMoment, Trajectory
 from perception.visualise.recordings import open_recordings
 
 SECOND_NS = 10**9
@@ -212,11 +212,11 @@ def test_the_same_scans_give_the_same_recording(tmp_path: Path) -> None:
 
 
 def test_a_long_way_is_thinned_and_ends_where_the_robot_is() -> None:
-    way = Way()
+    trajectory = Trajectory()
     for k in range(5 * MOST_PLACES):
-        way.add(pose(k), k)
-        assert len(way.poses) <= MOST_PLACES
-    times = [at for at, _ in way.poses]
+        trajectory.add(pose(k), k)
+        assert len(trajectory.poses) <= MOST_PLACES
+    times = [at for at, _ in trajectory.poses]
     assert times == sorted(set(times))
     assert (times[0], times[-1]) == (0, 5 * MOST_PLACES - 1)
     assert np.diff(times[:-1]).max() <= 16
@@ -228,7 +228,7 @@ def test_another_suffix_is_refused(tmp_path: Path, option: str, name: str) -> No
     pytest.importorskip("foxglove")
     path = tmp_path / name
     target = {option: str(path) if option == "rerun" else path}
-    with pytest.raises(ValueError, match=f"{name}: expected a name that ends in"):
+    with pytest.raises(ValueError, match=f"{name}: choose a name that ends in"):
         open_recordings(title="a test", **target)
     assert not path.exists()
 

@@ -103,10 +103,10 @@ def _interruption_message(directory: Path) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     from perception.train.fine_tune import FineTune
-    from perception.train.ranks import first_of_environment
+    from perception.train.ranks import is_first_rank
     from perception.train.run import train
 
-    path, first = resolve_config(options.config), first_of_environment()
+    path, first = resolve_config(options.config), is_first_rank()
     if trains_embedding(path):
         return run_embedding(options, path)
     config = load_config(TrainConfig, path)

@@ -1,1 +1,1 @@
-"""Average precision of 3-D boxes on any labelled data."""
+"""Average precision of 3D boxes on any labelled data."""

@@ -1,6 +1,6 @@
-"""Detections against labels where there is no camera: average precision, recall and errors of boxes.
+"""Evaluation of 3D boxes without a camera: average precision, recall and box errors.
 
-Every labelled box counts and no picture is made up: see docs/evaluation.md for what is counted and left out.
+Every labelled box counts, and no image boxes are invented. docs/evaluation.md lists what is counted.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from perception.evaluate.greedy import MatchCandidates, frame_pairs, ranked, tak
 from perception.evaluate.options import MatchRule
 from perception.evaluate.ranking import POINT_COUNTS, RANGES, Part, Ranking, all_point_ap
 
-#: Classes whose labels are at least this long match by an IoU of 0.5, smaller ones by 0.3.
+#: Classes with labels of at least this length match at IoU 0.5, smaller ones at 0.3.
 _LARGE_M = 2.0
 
 
-class Judged(NamedTuple):
-    """One class.
+class ClassMatching(NamedTuple):
+    """Matches of one class.
 
     Attributes:
-        rule: when a box matches.
+        rule: condition of a match.
         rankings: by metric.
         own: (M,) int64 detections of the class, best first.
-        taken: metric to (M,) int64, the row of the label that each took in the table, or -1.
-        counted: (N,) bool, labels of the table that count.
+        taken: metric to (M,) int64 label row of each detection, or -1.
+        counted: (N,) bool, labels that count.
         ignored_labels, ignored_detections: how many do not count, by reason.
     """
 
@@ -56,20 +56,21 @@ def evaluate_boxes(
     frame_count: int | None = None,
     left_out: Mapping[str, int] | None = None,
 ) -> BoxesResult:
-    """Judge boxes in space, class by class.
+    """Evaluate 3D boxes class by class.
 
     Args:
-        labels: boxes, with points where somebody counted.
+        labels: boxes, with point counts if known.
         detections: boxes with scores, of the same frames in the same axes.
-        classes: what to judge; None: every class that a label or detection has.
-        rules: when a box of a class matches, where it is not the default (:meth:`MatchRule.of_size`).
-        neighbours: class to the class that looks like it: finding one of those is neither right nor wrong.
-        min_points: labels with fewer points do not count, and finding them is neither right nor wrong.
-        frame_count: frames that were looked at; None: up to the last one with a box.
-        left_out: detections that were left out before, by reason: reported along.
+        classes: classes to evaluate; None: every class of the labels or detections.
+        rules: match rules by class; the default is :meth:`MatchRule.of_size`.
+        neighbours: class to its similar class. Detections of a similar object count neither as right nor
+            wrong.
+        min_points: labels with fewer points, and detections that match them, do not count.
+        frame_count: number of evaluated frames; None: up to the last frame with a box.
+        left_out: detections excluded before, by reason; copied to the result.
 
     Raises:
-        ValueError: a detection without score, or rules of a class that is not judged.
+        ValueError: a detection has no score, or a rule names a class that is not evaluated.
     """
     names = judged_classes(labels, detections, classes)
     judged = judge_boxes(
@@ -89,10 +90,10 @@ def evaluate_boxes(
 
 
 def judged_classes(labels: BoxTable, detections: BoxTable, classes: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the classes to judge: those asked for, or all that occur, most labels first.
+    """Return the given classes, or all that occur, most labels first.
 
     Raises:
-        DataError: labels and detections, or the classes asked for, name one class in two ways.
+        DataError: two names refer to the same class.
     """
     labelled, detected = set(labels.label.tolist()), set(detections.label.tolist())
     if classes is not None:
@@ -106,7 +107,7 @@ def judged_classes(labels: BoxTable, detections: BoxTable, classes: Iterable[str
         same = same_class(name, sorted(labelled - detected))
         if same is not None:
             raise DataError(
-                f"detections call a class {name!r} that the labels call {same!r}: name both alike"
+                f"detections name the class {name!r}, labels name it {same!r}; use one name"
                 f" (perceive eval --rename {name}={same})"
             )
     names, counts = np.unique(labels.label, return_counts=True)
@@ -124,15 +125,15 @@ def judge_boxes(
     rules: Mapping[str, MatchRule],
     neighbours: Mapping[str, str],
     min_points: int,
-) -> dict[str, Judged]:
-    """Which detections of each class are right; arguments as of :func:`evaluate_boxes`."""
+) -> dict[str, ClassMatching]:
+    """Match the detections of each class to labels; arguments as in :func:`evaluate_boxes`."""
     names = tuple(classes)
     if unknown := sorted(set(rules) - set(names)):
         message = unknown_class(unknown[0], names)
-        raise ValueError(f"a rule for {unknown[0]!r}, which is not judged: {message}")
+        raise ValueError(f"rules names {unknown[0]!r}, which is not evaluated: {message}")
     if np.isnan(detections.score).any():
         row = int(np.isnan(detections.score).argmax())
-        raise ValueError(f"detection {row} of frame {detections.frame[row]} has no score")
+        raise ValueError(f"detection {row}, frame {detections.frame[row]}: no score; add one to each box")
     judged = {}
     for name in names:
         rule = rules.get(name) or MatchRule.of_size(labels.boxes[labels.label == name, 3:5], large_m=_LARGE_M)
@@ -150,13 +151,13 @@ def _judge_class(
     *,
     neighbour: str | None,
     min_points: int,
-) -> Judged:
+) -> ClassMatching:
     own_label = labels.label == name
     few = own_label & (labels.points >= 0) & (labels.points < min_points)
     counted = own_label & ~few
-    beside = labels.label == neighbour
-    # Ignored labels are taken last, and never counted.
-    takable = np.flatnonzero(own_label | beside)
+    similar = labels.label == neighbour
+    # Ignored labels are matched last and never counted.
+    takable = np.flatnonzero(own_label | similar)
     own = np.flatnonzero(detections.label == name)
     own = own[ranked(detections.score[own])]
     taken: dict[Metric, Rows] = {}
@@ -167,10 +168,10 @@ def _judge_class(
     excused = taken["3d"][taken["3d"] >= 0]
     excused = excused[~counted[excused]]
     reasons = {
-        f"found a {neighbour}, which looks like it": int(beside[excused].sum()),
-        f"found a label of fewer than {min_points} points": int(few[excused].sum()),
+        f"match a label of the similar class {neighbour}": int(similar[excused].sum()),
+        f"match a label with fewer than {min_points} points": int(few[excused].sum()),
     }
-    return Judged(
+    return ClassMatching(
         rule,
         rankings,
         own,
@@ -190,7 +191,7 @@ def _take(
     rule: MatchRule,
     metric: Metric,
 ) -> Rows:
-    """The label that each of ``own`` takes, (len(own),) rows of the table, -1 for none."""
+    """Return the label row of each of ``own``, (len(own),), or -1."""
     rows = np.sort(own)
     pair_label, pair_detection, closeness = [], [], []
     for label, detection in frame_pairs(labels.frame[takable], detections.frame[rows]):
@@ -209,7 +210,7 @@ def _take(
 
 
 def _whole(first: Rows, count: int) -> Rows:
-    """All row numbers, ``first`` ones in front."""
+    """Return all row numbers, starting with ``first``."""
     rest = np.ones(count, np.bool_)
     rest[first] = False
     return np.concatenate([first, np.flatnonzero(rest)])
@@ -218,7 +219,7 @@ def _whole(first: Rows, count: int) -> Rows:
 def _closeness(
     label: Float64Array, detection: Float64Array, rule: MatchRule, metric: Metric
 ) -> tuple[Rows, Float64Array]:
-    """Which pairs of boxes (P, 7) match, and how well: overlap, or minus the distance."""
+    """Return the matching pairs of (P, 7) boxes and how well they match: overlap, or minus the distance."""
     if rule.by == "distance":
         axes = 2 if metric == "bev" else 3
         distance = np.linalg.norm(label[:, :axes] - detection[:, :axes], axis=1)
@@ -256,7 +257,7 @@ def _ranking(labels: BoxTable, counted: Mask, detections: BoxTable, own: Rows, t
     )
 
 
-def _of_class(judged: Judged, labels: BoxTable, detections: BoxTable) -> BoxesClass:
+def _of_class(judged: ClassMatching, labels: BoxTable, detections: BoxTable) -> BoxesClass:
     ranking = judged.rankings["3d"]
     count = len(ranking.label_frame)
     hit = judged.taken["3d"] >= 0

@@ -1,4 +1,4 @@
-"""The protocol of boxes on any labelled data set: results are ``detections.jsonl``."""
+"""The boxes protocol on any labelled data set; its results are ``detections.jsonl``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perception.data import CameraObject, Frame, objects_from_boxes
 from perception.data.camera import DONT_CARE
 from perception.errors import DataError
 from perception.evaluate.box_table import BoxTable, Mask
-from perception.evaluate.boxes.evaluation import Judged, evaluate_boxes, judge_boxes, judged_classes
+from perception.evaluate.boxes.evaluation import ClassMatching, evaluate_boxes, judge_boxes, judged_classes
 from perception.evaluate.boxes.result import METRICS, BoxesResult
 from perception.evaluate.judge import Judge, points_in_labels
 from perception.evaluate.kitti.judge import in_picture
@@ -26,17 +26,17 @@ RESULTS_NAME = "detections.jsonl"
 
 
 class BoxesJudge(Judge):
-    """3-D and BEV AP, recall and errors, in the LiDAR frame.
+    """Judge for 3D and BEV AP, recall and errors, in the LiDAR frame.
 
-    Where a data set is labelled in a camera's picture only (KITTI), boxes outside of it, and detections that
-    a region without labels covers by half, are left out and told.
+    Some data sets are labelled inside a camera image only (KITTI). There, boxes outside the image are
+    excluded and reported, as are detections that an unlabelled region covers by half.
     """
 
     protocol = "boxes"
-    results = f"{RESULTS_NAME} of perceive detect or perceive eval, or the folder of it"
+    results = f"{RESULTS_NAME} written by perceive detect or perceive eval, or its folder"
 
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
-        """A record a frame."""
+        """Write one record per frame."""
         path = directory / RESULTS_NAME
         with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
             for frame, found in detected:
@@ -46,7 +46,7 @@ class BoxesJudge(Judge):
         return path
 
     def evaluate(self, results: Path) -> BoxesResult:
-        """See :func:`~perception.evaluate.boxes.evaluate_boxes`."""
+        """Evaluate results; see :func:`~perception.evaluate.boxes.evaluation.evaluate_boxes`."""
         frames, labels, found, left_out = self.tables(results)
         return evaluate_boxes(
             labels,
@@ -59,8 +59,8 @@ class BoxesJudge(Judge):
             left_out=left_out,
         )
 
-    def judged(self, results: Path) -> tuple[tuple[str, ...], dict[str, Judged]]:
-        """The frames, and what is right of each class."""
+    def judged(self, results: Path) -> tuple[tuple[str, ...], dict[str, ClassMatching]]:
+        """Return the frames, and the matches of each class."""
         frames, labels, found, _ = self.tables(results)
         return frames, judge_boxes(
             labels,
@@ -72,7 +72,7 @@ class BoxesJudge(Judge):
         )
 
     def sampler(self, results: Path) -> RankingSampler:
-        """3-D and BEV AP; the parts are of 3-D."""
+        """Return a sampler of 3D and BEV AP, with parts by range and points for 3D."""
         frames, judged = self.judged(results)
         rankings = {
             (name, metric.upper()): part.rankings[metric]
@@ -82,15 +82,16 @@ class BoxesJudge(Judge):
         return RankingSampler(frames, rankings, main="3D")
 
     def tables(self, results: Path) -> tuple[tuple[str, ...], BoxTable, BoxTable, dict[str, int]]:
-        """Frames, labels, detections, and how many detections were left out, by reason."""
+        """Return frames, labels, detections, and the number of excluded detections by reason."""
         records = read_records(results)
         wanted = list(self.data_set.frame_ids)
         missing = [frame_id for frame_id in wanted if frame_id not in records]
         choice = self.options.missing_results
         if missing and (choice == "error" or len(missing) == len(wanted)):
             raise DataError(
-                f"{results}: no results for {len(missing)} of {len(wanted)} frames ({', '.join(missing[:5])}"
-                "); detect in these too, or say --missing empty or --missing skip"
+                f"{results}: no results for {len(missing)} of {len(wanted)} frames"
+                f" ({', '.join(missing[:5])}). Detect in these frames too, or add"
+                " --missing empty or --missing skip"
             )
         used = [frame_id for frame_id in wanted if choice != "skip" or frame_id in records]
         labels, detections = [], []
@@ -101,7 +102,7 @@ class BoxesJudge(Judge):
             found = records.get(frame_id) or Detections.empty()
             if self.data_set.evaluation == "kitti":
                 seen = _in_picture(frame, truth)
-                left_out["labels outside of the picture"] += int((~seen).sum())
+                left_out["labels outside the image"] += int((~seen).sum())
                 truth = Boxes3D(truth.boxes[seen], [truth.labels[row] for row in np.flatnonzero(seen)])
                 points, found = points[seen], _labelled_part(frame, found, left_out)
             labels.append(BoxTable.of_frame(truth.boxes, truth.labels, points=points))
@@ -109,25 +110,25 @@ class BoxesJudge(Judge):
         return tuple(used), BoxTable.joined(labels), BoxTable.joined(detections), dict(+left_out)
 
     def _classes(self, labels: BoxTable, found: BoxTable) -> tuple[str, ...]:
-        """All that occur; a neighbour that is never detected is only what its class may find."""
+        """Return all classes, without similar classes that are never detected."""
         names = judged_classes(labels, found, self.options.classes)
         if self.options.classes is not None:
             return names
-        beside, detected = set(self.data_set.neighbours.values()), set(found.label.tolist())
-        return tuple(name for name in names if name not in beside or name in detected)
+        similar, detected = set(self.data_set.neighbours.values()), set(found.label.tolist())
+        return tuple(name for name in names if name not in similar or name in detected)
 
 
 def read_records(path: Path) -> dict[str, Detections]:
-    """Detections by frame; the name of the scan's file counts where a record is of ``perceive detect``.
+    """Read detections by frame. In records of ``perceive detect``, the scan's file name is the frame id.
 
     Raises:
-        DataError: no such file, or a line that is no record: both are named.
+        DataError: the file is missing or a line is not a record.
     """
     path = path / RESULTS_NAME if path.is_dir() else path
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); name a {RESULTS_NAME}") from error
+        raise DataError(f"{path}: cannot read ({error}). Pass a {RESULTS_NAME}") from error
     records: dict[str, Detections] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -137,15 +138,18 @@ def read_records(path: Path) -> dict[str, Detections]:
             name = str(record["frame"])
             found = Detections.from_dict(record)
             if not (np.isfinite(found.boxes).all() and np.isfinite(found.scores).all()):
-                raise ValueError("a number is not finite")
+                raise ValueError("a value is not finite")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}: line {number} is no record of a frame ({error})") from error
+            raise DataError(
+                f"{path}: line {number} is not a detection record ({error}). Write the file anew with"
+                " perceive detect"
+            ) from error
         records[name] = found
     return records
 
 
 def _in_picture(frame: Frame, boxes: Boxes3D | Detections) -> Mask:
-    """(M,) bool: boxes that the camera sees."""
+    """Return an (M,) mask of boxes inside the camera image."""
     objects = _projected(frame, boxes)
     return np.array([in_picture(entry) for entry in objects], np.bool_)
 
@@ -155,9 +159,9 @@ def _projected(frame: Frame, boxes: Boxes3D | Detections) -> list[CameraObject]:
 
 
 def _labelled_part(frame: Frame, found: Detections, left_out: Counter[str]) -> Detections:
-    """The detections where the camera sees and somebody labelled."""
+    """Return the detections inside the image and outside unlabelled regions."""
     seen = _in_picture(frame, found)
-    left_out["detections outside of the picture, where nothing is labelled"] += int((~seen).sum())
+    left_out["detections outside the image, where nothing is labelled"] += int((~seen).sum())
     found = found[seen]
     objects = _projected(frame, found)
     boxes = np.array([entry.box_2d for entry in objects], np.float64).reshape(-1, 4)
@@ -168,7 +172,7 @@ def _labelled_part(frame: Frame, found: Detections, left_out: Counter[str]) -> D
 
 
 def _covered(boxes: np.ndarray[Any, Any], regions: np.ndarray[Any, Any]) -> Mask:
-    """(M,) bool: at least half of a box (M, 4) lies in one region (K, 4)."""
+    """Return an (M,) mask of (M, 4) boxes that one (K, 4) region covers by at least half."""
     low = np.maximum(boxes[:, None, :2], regions[None, :, :2])
     high = np.minimum(boxes[:, None, 2:], regions[None, :, 2:])
     shared = np.maximum(high - low, 0).prod(axis=2)

@@ -1,4 +1,4 @@
-"""What the protocol of boxes gives back, and when a box matches."""
+"""Results of the boxes protocol."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perception.boxes import Metric
-from perception.evaluate.box_table import Mask
+from perception.evaluate.box_table import Mask, finite_or_none
 from perception.evaluate.options import MatchRule
 
 METRICS: tuple[Metric, ...] = ("3d", "bev")
 
 
 class PartOfClass(NamedTuple):
-    """A class by range or by points.
+    """A class within a range of distances or of point counts.
 
     Attributes:
         name: of the part.
-        labels: in it.
-        found: of these.
-        false: wrong detections in it; None where these have no place in the parts.
-        ap: 3-D average precision in percent; NaN without labels, or where parts have none.
+        labels: number of labels.
+        found: labels that were found.
+        false: false positives; None if these have no place in the parts.
+        ap: 3D average precision in percent; NaN without labels, or if undefined for these parts.
     """
 
     name: str
@@ -35,25 +35,24 @@ class PartOfClass(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """Labels found, in percent; NaN without labels."""
+        """Share of labels found, in percent; NaN without labels."""
         return 100.0 * self.found / self.labels if self.labels else math.nan
 
 
 @dataclass(frozen=True, eq=False)
 class BoxesClass:
-    """One class; percent where nothing else is said, NaN where there is nothing to measure.
+    """Results of one class; percent unless stated otherwise, NaN if undefined.
 
     Attributes:
-        rule: when a box matches.
-        labels: that count.
-        detections: that count.
+        rule: condition of a match.
+        labels, detections: how many count.
         ap: metric to average precision over all recalls.
-        recall: metric to labels found.
-        right: metric to (M,) bool, the detections best first.
-        position_m: mean distance of centres of 3-D matches, metres.
-        size_error: mean of 1 - IoU of these as if they lay in the same place and direction.
-        yaw_rad: mean difference of their directions, radians in [0, pi].
-        turned: share of these that point backwards (more than a quarter turn off), in [0, 1].
+        recall: metric to recall.
+        right: metric to (M,) bool, detections that match, best first.
+        position_m: mean centre distance of 3D matches, metres.
+        size_error: mean of 1 - IoU of 3D matches, aligned in centre and heading.
+        yaw_rad: mean heading difference of 3D matches, radians in [0, pi].
+        turned: share of 3D matches with a heading off by more than a quarter turn, in [0, 1].
         by_range: by the distance of labels.
         by_points: by the points in labels.
         ignored_labels, ignored_detections: how many do not count, by reason.
@@ -76,28 +75,28 @@ class BoxesClass:
 
     @property
     def false(self) -> int:
-        """Detections that found nothing (3-D)."""
+        """Number of detections without a 3D match."""
         return int((~self.right["3d"]).sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; None where there is nothing to measure."""
+        """Return plain values for JSON; None if undefined."""
         return {
             "match": str(self.rule),
             "labels": self.labels,
             "detections": self.detections,
             "false": self.false,
-            "AP": {metric: _plain(value) for metric, value in self.ap.items()},
-            "recall": {metric: _plain(value) for metric, value in self.recall.items()},
-            "position_m": _plain(self.position_m),
-            "size_error": _plain(self.size_error),
-            "yaw_rad": _plain(self.yaw_rad),
-            "turned": _plain(self.turned),
+            "AP": {metric: finite_or_none(value) for metric, value in self.ap.items()},
+            "recall": {metric: finite_or_none(value) for metric, value in self.recall.items()},
+            "position_m": finite_or_none(self.position_m),
+            "size_error": finite_or_none(self.size_error),
+            "yaw_rad": finite_or_none(self.yaw_rad),
+            "turned": finite_or_none(self.turned),
             "by_range": {
                 part.name: {
                     "labels": part.labels,
                     "found": part.found,
                     "false": part.false,
-                    "AP": _plain(part.ap),
+                    "AP": finite_or_none(part.ap),
                 }
                 for part in self.by_range
             },
@@ -109,13 +108,13 @@ class BoxesClass:
 
 @dataclass(frozen=True, eq=False)
 class BoxesResult:
-    """All classes.
+    """Results of all classes.
 
     Attributes:
-        classes: by name, most labels first; those that are only detected have NaN for AP and recall.
+        classes: by name, most labels first. Classes without labels have NaN for AP and recall.
         frames: number of frames.
-        points_counted: the points in labels are known, so that ``by_points`` says something.
-        left_out: boxes that were not judged at all, by reason.
+        points_counted: True if point counts of labels are known, so that ``by_points`` is meaningful.
+        left_out: excluded boxes, by reason.
     """
 
     classes: Mapping[str, BoxesClass]
@@ -125,20 +124,16 @@ class BoxesResult:
 
     @property
     def mean_ap(self) -> float:
-        """Mean 3-D AP of the classes with labels, percent; NaN without any."""
+        """Mean 3D AP of the classes with labels, percent; NaN without any."""
         values = [found.ap["3d"] for found in self.classes.values() if found.labels]
         return float(np.mean(values)) if values else math.nan
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; None where there is nothing to measure."""
+        """Return plain values for JSON; None if undefined."""
         return {
             "protocol": "boxes",
             "frames": self.frames,
-            "mAP": _plain(self.mean_ap),
+            "mAP": finite_or_none(self.mean_ap),
             "classes": {name: found.to_dict() for name, found in self.classes.items()},
             "left_out": dict(self.left_out),
         }
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None

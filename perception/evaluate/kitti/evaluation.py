@@ -1,8 +1,8 @@
-"""The KITTI object benchmark: 2-D, bird's-eye and 3-D average precision and orientation similarity.
+"""The KITTI object benchmark: 2D, bird's-eye and 3D average precision and orientation similarity.
 
 It reproduces ``evaluate_object.cpp`` of the KITTI object development kit (2017 and later; AP over 40 recall
-positions since October 2019). Where that program and its documentation differ, the program is followed:
-docs/decisions/0003-kitti-evaluation.md has every rule and the reasons.
+positions since October 2019). Where that program and its documentation differ, the program counts.
+docs/decisions/0003-kitti-evaluation.md lists every rule and the reasons.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ def evaluate_kitti(
     missing_results: MissingResults = "error",
     min_overlaps: Mapping[str, float] | None = None,
 ) -> KittiResult:
-    """Average precision of result files against label files.
+    """Compute the average precision of result files against label files.
 
     Args:
-        label_dir: folder of KITTI label files, one ``.txt`` a frame; or one list of ``CameraObject`` a frame,
-            as a sequence or as a mapping from frame id. It defines the frames.
-        result_dir: the detections in the same form; each needs a score.
-        classes: what to evaluate. Classes that KITTI does not know have no neighbours.
+        label_dir: folder of KITTI label files, one ``.txt`` per frame; or one list of ``CameraObject`` per
+            frame, as a sequence or as a mapping from frame id. It defines the frames.
+        result_dir: detections in the same form; each needs a score.
+        classes: classes to evaluate. Classes unknown to KITTI have no neighbours.
         frame_ids: evaluate only these frames (file names without ``.txt``).
-        missing_results: frames without results: ``"error"`` like the official program; ``"empty"``: nothing
-            was detected there; ``"skip"``: leave the frame out.
-        min_overlaps: minimum overlap by class name, for other values than KITTI's 0.7 (Car) and 0.5.
+        missing_results: treatment of frames without results. ``"error"``: raise, like the official program.
+            ``"empty"``: nothing was detected. ``"skip"``: exclude the frame.
+        min_overlaps: minimum overlap by class, instead of KITTI's 0.7 (Car) and 0.5.
 
     Raises:
-        DataError: a file or line that cannot be used (named), a result without score, labels without
-            results, no frame in common, a class that occurs neither in labels nor in KITTI.
-        ValueError: an argument out of range.
+        DataError: an invalid file or line (named), a result without score, labels without results, no common
+            frame, or a class that neither the labels nor KITTI has.
+        ValueError: an argument is out of range.
     """
     limits = overlap_limits(classes, min_overlaps)
     frame_ids_used, labels, detections = load_frames(
@@ -95,13 +95,13 @@ def evaluate_kitti(
 
 @dataclass(frozen=True, eq=False)
 class FrameComparison:
-    """All frames: what is shared by every class and difficulty.
+    """All frames: data shared by every class and difficulty.
 
     Attributes:
         labels: N labels without DontCare.
         detections: M detections.
-        overlaps: pairs of the two.
-        coverage: metric to (M,) float64, largest part of each detection in one DontCare region.
+        overlaps: overlapping pairs.
+        coverage: metric to (M,) float64, largest share of each detection inside one DontCare region.
     """
 
     labels: ObjectTable
@@ -111,7 +111,7 @@ class FrameComparison:
 
 
 def compare_frames(labels: ObjectTable, detections: ObjectTable) -> FrameComparison:
-    """Overlaps of all frames."""
+    """Compute the overlaps of all frames."""
     regions = labels.type == DONT_CARE.lower()
     objects = labels.rows(~regions)
     in_regions = find_overlaps(labels.rows(regions), detections)
@@ -128,7 +128,7 @@ def compare_frames(labels: ObjectTable, detections: ObjectTable) -> FrameCompari
 def _curves_of(
     scene: FrameComparison, class_name: str, difficulty: Difficulty, roles: Roles, *, min_overlap: float
 ) -> dict[CurveKey, Float64Array]:
-    """The four curves of a class at a difficulty, (41,) each."""
+    """Return the four (41,) curves of a class at a difficulty."""
     curves: dict[CurveKey, Float64Array] = {}
     for metric in OVERLAP_METRICS:
         task = match_task(scene, class_name, difficulty, roles, metric, min_overlap=min_overlap)
@@ -151,7 +151,7 @@ def match_task(
     *,
     min_overlap: float,
 ) -> MatchTask:
-    """What the matching of a class at a difficulty in a metric needs; ``roles`` are those of the labels."""
+    """Return the matching problem of a class, difficulty and metric; ``roles`` are those of the labels."""
     overlap = scene.overlaps.over_union[metric]
     matches = overlap > min_overlap
     return MatchTask(
@@ -169,15 +169,19 @@ def match_task(
 
 
 def overlap_limits(classes: Sequence[str], min_overlaps: Mapping[str, float] | None) -> dict[str, float]:
-    """Minimum overlap by class; ``ValueError`` for classes or limits that cannot be."""
+    """Return the minimum overlap by class.
+
+    Raises:
+        ValueError: invalid classes or limits.
+    """
     if isinstance(classes, str) or not classes:
         raise ValueError(f"classes must be a sequence of one or more class names, got {classes!r}")
     if len({name.lower() for name in classes}) != len(classes):
-        raise ValueError(f"classes must not name a class twice (case does not count), got {tuple(classes)}")
+        raise ValueError(f"classes lists a class twice (case does not count): {tuple(classes)}; remove one")
     given = {name.lower(): limit for name, limit in (min_overlaps or {}).items()}
     unknown = set(given) - {name.lower() for name in classes}
     if unknown:
-        raise ValueError(f"min_overlaps names {', '.join(sorted(unknown))}, not among the classes {classes}")
+        raise ValueError(f"min_overlaps has {', '.join(sorted(unknown))}; use only the classes {classes}")
     for name, limit in given.items():
         if not 0 <= limit < 1:
             raise ValueError(f"min_overlaps[{name!r}] must be at least 0 and below 1, got {limit!r}")
@@ -189,5 +193,5 @@ def _check_classes(classes: Sequence[str], labels: ObjectTable) -> None:
     present = set(labels.type.tolist())
     unknown = [name for name in classes if name.lower() not in present | set(MIN_OVERLAPS)]
     if unknown:
-        there = ", ".join(sorted(present)) or "no objects"
-        raise DataError(f"no label is a {' or '.join(unknown)}; the labels have {there}")
+        known = ", ".join(sorted(present)) or "no objects"
+        raise DataError(f"no label has the class {' or '.join(unknown)}; choose from: {known}")

@@ -15,19 +15,19 @@ from perception.errors import DataError
 from perception.evaluate.box_table import Float64Array
 from perception.evaluate.options import MissingResults
 
-#: A folder of KITTI ``.txt`` files, one list of objects a frame, or such lists by frame id.
+#: A folder of KITTI ``.txt`` files, one list of objects per frame, or such lists by frame id.
 FrameSource = str | Path | Sequence[Sequence[CameraObject]] | Mapping[str, Sequence[CameraObject]]
 
-# Beyond this, products of three sizes leave float64.
+# Products of three larger sizes overflow float64.
 _LARGEST = 1e100
 
 
 @dataclass(frozen=True, eq=False)
 class ObjectTable:
-    """Objects of all frames, in the order of frames and lines. Camera frame, KITTI's conventions.
+    """Objects of all frames, in order of frames and lines, in the camera frame with KITTI's conventions.
 
     Attributes:
-        frame: (M,) int64 index of the frame, not decreasing.
+        frame: (M,) int64 frame index, not decreasing.
         type: (M,) class names in lower case (the protocol ignores case).
         truncated: (M,) float64.
         occluded: (M,) int64.
@@ -54,7 +54,7 @@ class ObjectTable:
         return len(self.frame)
 
     def rows(self, which: npt.NDArray[np.bool_]) -> ObjectTable:
-        """The objects of a (M,) mask."""
+        """Return the objects of an (M,) mask."""
         return ObjectTable(**{name: column[which] for name, column in vars(self).items()})
 
 
@@ -65,17 +65,17 @@ def load_frames(
     frame_ids: Iterable[str] | None = None,
     missing_results: MissingResults = "error",
 ) -> tuple[tuple[str, ...], ObjectTable, ObjectTable]:
-    """Names, labels and results of the frames to evaluate.
+    """Return the names, labels and results of the frames to evaluate.
 
     Args:
         labels: folder, sequence or mapping; it defines the frames.
-        results: the same; results of frames without labels are not looked at.
-        frame_ids: evaluate these only (the index as text, where labels are a sequence).
-        missing_results: ``"error"``; ``"empty"``: nothing was detected there; ``"skip"``: leave them out.
+        results: the same; results of frames without labels are ignored.
+        frame_ids: evaluate only these (the index as text for sequences).
+        missing_results: ``"error"``, ``"empty"`` (nothing was detected) or ``"skip"``.
 
     Raises:
-        DataError: a folder, file, line or value that cannot be used; frames without labels or results.
-        ValueError: ``frame_ids`` names a frame twice, or ``missing_results`` is unknown.
+        DataError: an invalid folder, file, line or value; frames without labels or results.
+        ValueError: ``frame_ids`` contains a frame twice, or ``missing_results`` is unknown.
     """
     if missing_results not in ("error", "empty", "skip"):
         raise ValueError(f"missing_results must be 'error', 'empty' or 'skip', got {missing_results!r}")
@@ -86,13 +86,13 @@ def load_frames(
     if len(missing) == len(wanted):
         raise DataError(
             f"{result_frames.name}: no results for any of the {len(wanted)} frames in {label_frames.name}"
-            f" ({_some(wanted)}); the frame ids (file names) of labels and results must be the same"
+            f" ({_some(wanted)}). Give labels and results the same file names"
         )
     if missing and missing_results == "error":
         raise DataError(
-            f"{result_frames.name}: no results for {len(missing)} of {len(wanted)} frames ({_some(missing)});"
-            " write an empty file where nothing was detected, choose frames with frame_ids,"
-            " or say missing_results='empty' or 'skip' (--missing empty, --missing skip)"
+            f"{result_frames.name}: no results for {len(missing)} of {len(wanted)} frames ({_some(missing)})."
+            " Write an empty file for frames without detections, select frames with frame_ids, or set"
+            " missing_results='empty' or 'skip' (--missing empty, --missing skip)"
         )
     if missing_results == "skip":
         wanted = [frame_id for frame_id in wanted if frame_id in present]
@@ -102,7 +102,7 @@ def load_frames(
 
 @dataclass(frozen=True, eq=False)
 class _Frames:
-    """Frames that the caller already holds, or files of them, read when asked for."""
+    """Frames in memory, or files that are read on demand."""
 
     name: str
     frames: Mapping[str, Sequence[CameraObject] | Path]
@@ -112,7 +112,7 @@ class _Frames:
         return read_objects(frame) if isinstance(frame, Path) else frame
 
     def place(self, frame_id: str, index: int) -> str:
-        """File and line of an object, or frame and index, for messages."""
+        """Return file and line of an object, or frame and index, for messages."""
         frame = self.frames[frame_id]
         if not isinstance(frame, Path):
             return f"{self.name}: frame {frame_id!r}, object {index}"
@@ -128,26 +128,26 @@ def _open(source: FrameSource, name: str) -> _Frames:
     if not folder.is_dir():
         raise DataError(
             f"{folder}: {'not a' if folder.exists() else 'no such'} folder;"
-            f" name the folder with the {name}, one .txt file a frame"
+            f" pass the folder with the {name}, one .txt file per frame"
         )
     files = {path.stem: path for path in sorted(folder.glob("*.txt"), key=lambda path: path.stem)}
     if not files:
         hint = f"; did you mean {folder / 'data'}?" if (folder / "data").is_dir() else ""
-        raise DataError(f"{folder}: no .txt files; expected {name}, one file a frame{hint}")
+        raise DataError(f"{folder}: no .txt files; expected {name}, one file per frame{hint}")
     return _Frames(str(folder), files)
 
 
 def _wanted_frames(labels: _Frames, frame_ids: Iterable[str] | None) -> list[str]:
     wanted = list(labels.frames if frame_ids is None else frame_ids)
     if not wanted:
-        raise DataError(f"{labels.name}: no frames to evaluate; give at least one frame with labels")
+        raise DataError(f"{labels.name}: no frames to evaluate; pass at least one frame with labels")
     if len(set(wanted)) != len(wanted):
-        raise ValueError("frame_ids must not name a frame twice")
+        raise ValueError("frame_ids contains a frame twice; remove one")
     unknown = [frame_id for frame_id in wanted if frame_id not in labels.frames]
     if unknown:
         raise DataError(
             f"{labels.name}: no labels for {len(unknown)} of {len(wanted)} frames ({_some(unknown)});"
-            " add them or take them out of frame_ids"
+            " add them or remove the frames from frame_ids"
         )
     return wanted
 
@@ -183,13 +183,13 @@ def _numbers(
     frames: _Frames, frame_id: str, index: int, item: CameraObject, *, scored: bool
 ) -> tuple[float, ...]:
     size = (item.height_m, item.width_m, item.length_m)
-    # Labels read from a result file may carry a score; it has no meaning here.
+    # Labels read from a result file may carry a score, which is meaningless here.
     score = (np.nan if item.score is None else item.score) if scored else 0.0
     head = (item.truncated, item.occluded, item.alpha)
     numbers = (*head, *item.box_2d, *size, *item.location, item.rotation_y, score)
     fine = [abs(number) <= _LARGEST for number in numbers]
     if not all(fine):
-        missing = "no score; a result needs its score as the 16th field"
-        wrong = missing if all(fine[:14]) else "a number is not finite; correct it or leave the object out"
+        missing = "no score; write it as the 16th field"
+        wrong = missing if all(fine[:14]) else "a value is not finite; correct it or remove the object"
         raise DataError(f"{frames.place(frame_id, index)}: {wrong}")
     return numbers

@@ -1,4 +1,4 @@
-"""KITTI's protocol on a data set with a camera: results are a folder of KITTI files."""
+"""The KITTI protocol on a data set with a camera; results are a folder of KITTI files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def detections_to_objects(
     calibration: CameraCalibration,
     image_size: tuple[int, int] = DEFAULT_IMAGE_SIZE,
 ) -> list[CameraObject]:
-    """KITTI result objects of the detections that the camera sees; the protocol knows no others.
+    """Convert the detections inside the camera image to KITTI result objects.
 
     Args:
         detections: of a frame.
         calibration: of its camera.
-        image_size: width and height of its picture in pixels.
+        image_size: width and height in pixels.
     """
     objects = objects_from_boxes(
         detections.boxes, detections.labels, detections.scores, calibration, image_size=image_size
@@ -35,26 +35,26 @@ def detections_to_objects(
 
 
 def in_picture(entry: CameraObject) -> bool:
-    """Whether an object lies before the camera and in the picture, if only a little."""
+    """True if an object lies in front of the camera and at least partly inside the image."""
     x0, y0, x1, y1 = entry.box_2d
     return entry.location[2] > 0 and x1 - x0 > 1 and y1 - y0 > 1
 
 
 class KittiJudge(Judge):
-    """The KITTI object benchmark."""
+    """Judge for the KITTI object benchmark."""
 
     protocol = "kitti"
-    results = "a folder of KITTI result files, one .txt a frame"
+    results = "a folder of KITTI result files, one .txt per frame"
 
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
-        """One ``<frame>.txt`` each."""
+        """Write one ``<frame>.txt`` per frame."""
         for frame, found in detected:
             objects = detections_to_objects(found, frame.calibration, frame.image_size)
             write_objects(directory / f"{frame.frame_id}.txt", objects)
         return directory
 
     def evaluate(self, results: Path) -> KittiResult:
-        """See :func:`~perception.evaluate.kitti.evaluate_kitti`."""
+        """Evaluate results; see :func:`~perception.evaluate.kitti.evaluate_kitti`."""
         labels = {frame.frame_id: frame.objects for frame in self.data_set}
         return evaluate_kitti(
             labels,
@@ -64,7 +64,7 @@ class KittiJudge(Judge):
         )
 
     def sampler(self, results: Path) -> KittiSampler:
-        """By the points in labels too, where all scans and calibrations are there."""
+        """Return a sampler of AP, with recall by points if all scans and calibrations exist."""
         labels = {frame.frame_id: frame.objects for frame in self.data_set}
         counted = all(frame.calibrated and frame.source is not None for frame in self.data_set)
         points = (

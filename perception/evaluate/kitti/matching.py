@@ -1,8 +1,8 @@
-"""Assignment of detections to labels and what follows from it: precision and orientation curves.
+"""Matching of detections to labels, and the resulting precision and orientation curves.
 
-The protocol walks through the labels of a frame in the order of the file, and each takes the best detection
-that is left. What "best" means does not depend on the score threshold, so candidates are sorted once; the
-walk then takes the k-th label of every frame and all thresholds together, in arrays.
+The protocol visits the labels of a frame in file order, and each takes the best remaining detection. The
+preference does not depend on the score threshold, so candidates are sorted once. The k-th labels of all
+frames are then processed together, at all thresholds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perception.evaluate.box_table import Float64Array
 from perception.evaluate.kitti.overlap import Rows
 from perception.evaluate.kitti.protocol import EVALUATED, IGNORED, SAMPLE_COUNT, Roles
 
-# The official program's mark for "nothing assigned"; a detection must score more to be noticed.
+# The official program's mark for "unassigned"; detections need a higher score.
 _NO_SCORE = -1e7
 
 
@@ -27,15 +27,15 @@ class MatchTask:
     """One class at one difficulty in one metric, over all frames.
 
     Attributes:
-        pair_label, pair_detection: (P,) int64 rows; pairs with more than the minimum overlap.
+        pair_label, pair_detection: (P,) int64 rows of pairs with more than the minimum overlap.
         pair_overlap: (P,) float64.
-        label_role: (N,) int8, see ``kitti_protocol``.
+        label_role: (N,) int8, see :mod:`perception.evaluate.kitti.protocol`.
         label_frame: (N,) int64, not decreasing.
         label_alpha: (N,) float64 radians.
         detection_role: (M,) int8.
         detection_score: (M,) float64.
         detection_alpha: (M,) float64 radians.
-        excused: (M,) bool: in a DontCare region, so never a false positive.
+        excused: (M,) bool, True inside a DontCare region: never a false positive.
     """
 
     pair_label: Rows
@@ -58,7 +58,7 @@ class Curves(NamedTuple):
 
 
 def precision_curves(task: MatchTask) -> Curves:
-    """Precision and orientation similarity at the protocol's recall positions."""
+    """Return precision and orientation similarity at the protocol's recall positions."""
     task = relevant_pairs(task)
     label_count = int((task.label_role == EVALUATED).sum())
     scores = [task.detection_score[detection] for _, detection in true_positives(task)]
@@ -70,7 +70,7 @@ def precision_curves(task: MatchTask) -> Curves:
 
 
 def relevant_pairs(task: MatchTask) -> MatchTask:
-    """The task without pairs whose label or detection takes no part."""
+    """Return the task without pairs whose label or detection does not take part."""
     keep = (task.label_role[task.pair_label] >= IGNORED) & (
         task.detection_role[task.pair_detection] >= IGNORED
     )
@@ -79,7 +79,7 @@ def relevant_pairs(task: MatchTask) -> MatchTask:
 
 
 def true_positives(task: MatchTask) -> Iterator[tuple[Rows, Rows]]:
-    """Labels and detections of true positives when labels take their candidate of the highest score."""
+    """Yield labels and detections of true positives when labels take their highest-scoring candidate."""
     order = np.lexsort((task.pair_detection, -task.detection_score[task.pair_detection], task.pair_label))
     taken = ~(task.detection_score > _NO_SCORE)[None]
     for _, label, detection in _walk(task, order, taken):
@@ -87,29 +87,28 @@ def true_positives(task: MatchTask) -> Iterator[tuple[Rows, Rows]]:
 
 
 def recall_thresholds(scores: Float64Array, label_count: int) -> Float64Array:
-    """Scores at which recall comes closest to 0, 1/40, ..., 1; at most 41, falling.
+    """Return the scores at which recall is closest to 0, 1/40, ..., 1; at most 41, decreasing.
 
-    Going down the scores one is passed over while the next recall is nearer to the wanted one; the last one
-    always gives a threshold, whatever its recall. With fewer than 41 labels there are fewer thresholds than
-    samples, and the rest of the curve stays at zero.
+    A score is skipped if the next one is closer to the position. The last score always gives a threshold.
+    With fewer than 41 labels there are fewer thresholds than samples, and the rest of the curve stays zero.
     """
     falling = np.sort(scores)[::-1]
     last = len(falling) - 1
     thresholds: list[float] = []
     index, wanted = 0, 0.0
     while index <= last:
-        # Rounding decides ties, so the test itself is made, from some way before the score that is expected.
+        # Rounding decides ties, so the official test runs, starting shortly before the expected score.
         index = max(index, min(int((wanted * label_count) - 1.5) - 2, last))
         while index < last and (index + 2) / label_count - wanted < wanted - (index + 1) / label_count:
             index += 1
         thresholds.append(float(falling[index]))
         index += 1
-        wanted += 1.0 / (SAMPLE_COUNT - 1.0)  # summed up, not multiplied: rounding decides ties
+        wanted += 1.0 / (SAMPLE_COUNT - 1.0)  # added, not multiplied: rounding decides ties
     return np.array(thresholds, dtype=np.float64)
 
 
 def _count_at(task: MatchTask, thresholds: Float64Array) -> tuple[Rows, Rows, Float64Array]:
-    """True positives, false positives and the sum of orientation similarities at each threshold, (T,)."""
+    """Return true positives, false positives and summed orientation similarity at each threshold, (T,)."""
     taken = task.detection_score[None] < thresholds[:, None]
     true = np.zeros(len(thresholds), dtype=np.int64)
     similarity = np.zeros(len(thresholds))
@@ -121,19 +120,19 @@ def _count_at(task: MatchTask, thresholds: Float64Array) -> tuple[Rows, Rows, Fl
 
 
 def accountable(task: MatchTask) -> npt.NDArray[np.bool_]:
-    """(M,) bool: detections that are false positives where no label takes them."""
+    """Return an (M,) mask of detections that are false positives unless a label takes them."""
     counts: npt.NDArray[np.bool_] = (task.detection_role == EVALUATED) & ~task.excused
     return counts
 
 
 def matches(task: MatchTask, taken: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows, Rows]]:
-    """True positives when labels take their candidate of the largest overlap.
+    """Yield true positives when labels take their candidate of largest overlap.
 
-    Ignored detections come last, in the order of the file.
+    Ignored detections come last, in file order.
 
     Args:
         task: labels and detections.
-        taken: (T, M) bool, detections that are not there, at each of T thresholds; taken ones are added.
+        taken: (T, M) bool, unavailable detections at each of T thresholds; assigned ones are added.
 
     Yields:
         Threshold, label and detection.
@@ -145,15 +144,12 @@ def matches(task: MatchTask, taken: npt.NDArray[np.bool_]) -> Iterator[tuple[Row
 
 
 def _walk(task: MatchTask, order: Rows, taken: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows, Rows]]:
-    """Assign detections label by label.
+    """Assign detections label by label and yield threshold, label and detection of true positives.
 
     Args:
         task: labels and detections.
-        order: (P,) the pairs, grouped by label, best candidate first.
-        taken: (T, M) detections that are not available at a threshold; assigned ones are added.
-
-    Yields:
-        Threshold, label and detection of true positives.
+        order: (P,) pairs grouped by label, best candidate first.
+        taken: (T, M) unavailable detections at each threshold; assigned ones are added.
     """
     for labels, candidates in _steps(task, order):
         free = ~taken[:, candidates] & (candidates >= 0)
@@ -166,9 +162,9 @@ def _walk(task: MatchTask, order: Rows, taken: npt.NDArray[np.bool_]) -> Iterato
 
 
 def _steps(task: MatchTask, order: Rows) -> Iterator[tuple[Rows, Rows]]:
-    """The first label of each frame that has candidates, with these, best first; then the second, and so on.
+    """Yield the first label of each frame with its candidates, best first; then the second labels, and so on.
 
-    -1 fills up the rows of candidates.
+    Candidate rows are padded with -1.
     """
     labels, start, count = np.unique(task.pair_label[order], return_index=True, return_counts=True)
     if len(labels) == 0:
@@ -184,9 +180,9 @@ def _steps(task: MatchTask, order: Rows) -> Iterator[tuple[Rows, Rows]]:
 
 
 def envelope(values: Float64Array) -> Float64Array:
-    """Running maximum from the right over 41 samples, (T,) to (41,).
+    """Return the running maximum from the right over 41 samples, (T,) to (41,).
 
-    As in the official program a sample that is not a number stays one and is skipped by the others.
+    As in the official program, NaN samples stay NaN and do not affect the others.
     """
     samples = np.zeros(SAMPLE_COUNT)
     samples[: len(values)] = values

@@ -1,9 +1,9 @@
 """Overlap of labels and detections as the KITTI benchmark defines it, for all frames at once.
 
-All metrics are computed in the camera frame from the numbers in the files. Image boxes are compared with the
-same operations in the same order as the official program, so those overlaps carry the same bits. Rectangles
-on the ground go through ``perception.boxes`` (x, z and -rotation_y of the camera frame); they agree with the
-official polygon clipping up to rounding.
+All metrics are computed in the camera frame from the numbers in the files. Image overlaps use the same
+operations in the same order as the official program, so they are bit-identical. Ground rectangles use
+``perception.boxes`` (x, z and -rotation_y of the camera frame) and agree with the official polygon clipping
+up to rounding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Overlaps:
         label: (P,) int64 rows of the label table.
         detection: (P,) int64 rows of the detection table.
         over_union: metric to (P,) float64 intersection over union.
-        over_detection: metric to (P,) float64 part of the detection that the label covers.
+        over_detection: metric to (P,) float64 share of the detection that the label covers.
     """
 
     label: Rows
@@ -41,7 +41,7 @@ class Overlaps:
 
 
 def find_overlaps(labels: ObjectTable, detections: ObjectTable) -> Overlaps:
-    """Overlaps of every label with every detection of its frame; pairs that share nothing are left out."""
+    """Compute the overlaps of every label with every detection of its frame; disjoint pairs are dropped."""
     with np.errstate(all="ignore"):  # empty boxes divide zero by zero; _Shared turns that into 0
         pairs = frame_pairs(labels.frame, detections.frame)
         chunks = [_overlaps_of(labels, detections, *rows) for rows in pairs]
@@ -54,7 +54,7 @@ def find_overlaps(labels: ObjectTable, detections: ObjectTable) -> Overlaps:
 
 
 def largest_coverage(overlaps: Overlaps, metric: OverlapMetric, detection_count: int) -> Float64Array:
-    """Largest part of each detection that one label covers, (M,)."""
+    """Return the largest share of each detection that one label covers, (M,)."""
     covered = np.zeros(detection_count)
     np.maximum.at(covered, overlaps.detection, overlaps.over_detection[metric])
     return covered
@@ -79,7 +79,7 @@ def _overlaps_of(labels: ObjectTable, detections: ObjectTable, label: Rows, dete
 
 @dataclass(frozen=True, eq=False)
 class _Shared:
-    """Sizes of aligned pairs, each (P,): square pixels, square metres or cubic metres."""
+    """Intersections and sizes of aligned pairs, each (P,): square pixels, square metres or cubic metres."""
 
     shared: Float64Array
     label: Float64Array
@@ -126,7 +126,7 @@ def _volume_shared(
     label_bottom, detection_bottom = labels.location[label, 1], detections.location[detection, 1]
     label_top = label_bottom - labels.size_m[label, 0]
     detection_top = detection_bottom - detections.size_m[detection, 0]
-    # The camera's y axis points down: bottoms are the larger values.
+    # The camera's y axis points down, so bottoms have the larger values.
     height = np.minimum(detection_bottom, label_bottom) - np.maximum(detection_top, label_top)
     return _Shared(
         shared=ground * np.maximum(0.0, height),
@@ -136,11 +136,11 @@ def _volume_shared(
 
 
 def _ground_boxes(objects: ObjectTable) -> Float64Array:
-    """Rectangles seen from above as rows of ``perception.boxes``, (M, 7).
+    """Return rectangles seen from above as (M, 7) rows of ``perception.boxes``.
 
-    Both sizes negative is KITTI's placeholder for unknown (-1, -1, -1 at -1000): the official program turns
-    that into a rectangle of 1 m by 1 m, and so does this. It does not survive one size being negative or
-    zero where boxes meet; such a rectangle overlaps nothing here.
+    Two negative sizes are KITTI's placeholder for unknown (-1, -1, -1 at -1000). Like the official program,
+    this makes them a rectangle of 1 m by 1 m. The official program fails if one size is negative or zero
+    where boxes meet; here such a rectangle overlaps nothing.
     """
     width, length = objects.size_m[:, 1], objects.size_m[:, 2]
     usable = width * length > 0

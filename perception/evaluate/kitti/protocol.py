@@ -15,9 +15,9 @@ import numpy.typing as npt
 from perception.data.kitti import KittiDataSet
 from perception.evaluate.kitti.frames import ObjectTable
 
-#: What a pair of boxes is compared by: image boxes, bird's-eye rectangles or volumes.
+#: Geometry of the overlap: image boxes, bird's-eye rectangles or volumes.
 OverlapMetric = Literal["2d", "bev", "3d"]
-#: What a precision-recall curve can be of; ``"aos"`` is orientation similarity on 2-D matches.
+#: Metrics of a precision-recall curve; ``"aos"`` is orientation similarity on 2D matches.
 Metric = Literal["2d", "bev", "3d", "aos"]
 DifficultyName = Literal["easy", "moderate", "hard"]
 
@@ -26,11 +26,11 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 
 #: The benchmark's classes.
 CLASSES = ("Car", "Pedestrian", "Cyclist")
-#: A match needs more overlap than this, in every metric.
+#: A match needs more overlap than this in every metric.
 MIN_OVERLAPS = {"car": 0.7, "pedestrian": 0.5, "cyclist": 0.5}
-#: Minimum overlap of classes that the benchmark does not know.
+#: Minimum overlap of classes outside the benchmark.
 DEFAULT_MIN_OVERLAP = 0.5
-#: Detections matched to a label of the neighbouring class are neither right nor wrong.
+#: Detections matched to a label of the neighbouring class are ignored.
 NEIGHBOURS = {name.lower(): other.lower() for name, other in KittiDataSet.neighbours.items()}
 
 #: Samples of a curve: recall 0, 1/40, ..., 1.
@@ -43,13 +43,13 @@ Roles = npt.NDArray[np.int8]
 
 @dataclass(frozen=True)
 class Difficulty:
-    """Which labels a difficulty counts; the others are ignored.
+    """Labels that count at a difficulty; all others are ignored.
 
     Attributes:
         name: easy, moderate or hard.
-        min_height_px: labels must be higher than this, detections at least as high.
+        min_height_px: labels must be taller, detections at least as tall.
         max_occlusion: highest KITTI occlusion level.
-        max_truncation: largest part outside the image.
+        max_truncation: largest share outside the image.
     """
 
     name: DifficultyName
@@ -66,10 +66,10 @@ DIFFICULTIES = (
 
 
 def label_roles(labels: ObjectTable, class_name: str, difficulty: Difficulty) -> Roles:
-    """Role of each label, (M,) int8.
+    """Return the role of each label, (M,) int8.
 
-    A label of the class counts unless it is too small, too occluded or too truncated; then, or if it is of
-    the neighbouring class, a detection may match it without being counted at all.
+    A label of the class counts unless it is too small, too occluded or too truncated. Otherwise, and for
+    labels of the neighbouring class, a detection may match without being counted.
     """
     name = class_name.lower()
     height = labels.box_2d[:, 3] - labels.box_2d[:, 1]
@@ -84,10 +84,10 @@ def label_roles(labels: ObjectTable, class_name: str, difficulty: Difficulty) ->
 
 
 def detection_roles(detections: ObjectTable, class_name: str, difficulty: Difficulty) -> Roles:
-    """Role of each detection, (M,) int8.
+    """Return the role of each detection, (M,) int8.
 
-    Height is looked at before the class: a small detection of any class may take a label away, but is never
-    a false positive.
+    Height takes precedence over class: a small detection of any class may take a label but is never a false
+        positive.
     """
     height = np.abs(detections.box_2d[:, 1] - detections.box_2d[:, 3])
     own = detections.type == class_name.lower()
@@ -96,10 +96,10 @@ def detection_roles(detections: ObjectTable, class_name: str, difficulty: Diffic
 
 
 def officially_reported(detections: ObjectTable, class_name: str, metric: Metric) -> bool:
-    """Whether the official program evaluates this class and metric at all.
+    """True if the official program evaluates this class and metric.
 
-    It does so once a single detection of the class has what the metric needs, and AOS only if no detection
-    of any class has the placeholder alpha -10.
+    It does so as soon as one detection of the class has what the metric needs. AOS also needs that no
+    detection of any class has the placeholder alpha -10.
     """
     own = detections.type == class_name.lower()
     height, width, length = detections.size_m[own].T
@@ -114,5 +114,5 @@ def officially_reported(detections: ObjectTable, class_name: str, metric: Metric
 
 
 def has_orientation(detections: ObjectTable) -> bool:
-    """Whether AOS is defined: no detection of any class has the placeholder alpha -10."""
+    """True if AOS is defined: no detection of any class has the placeholder alpha -10."""
     return not bool((detections.alpha == -10).any())

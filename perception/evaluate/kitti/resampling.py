@@ -1,8 +1,8 @@
 """KITTI average precision on any multiset of frames.
 
-Which detections of a frame count at a threshold depends on that frame alone, and changes only at its own
-scores. Those changes, sorted by score over all frames, give the counts of any sample at any threshold by a
-sum; the thresholds of the sample are chosen among its own true positives, as the protocol wants it.
+The counts of a frame depend on that frame alone and change only at its own scores. Those changes, sorted by
+score over all frames, give the counts of any sample at any threshold by a sum. The thresholds of a sample are
+chosen among its own true positives, as the protocol requires.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from perception.evaluate.options import MissingResults
 from perception.evaluate.ranking import POINT_COUNTS, RANGES
 from perception.evaluate.resampling import Measure, Sampler
 
-#: The difficulty that parts by range are of: it leaves out fewest labels; and that of the points.
+#: Difficulty of the parts by range and by points: the one that ignores the fewest labels.
 _WIDEST = DIFFICULTIES[-1]
 
 
 class FrameCounts(NamedTuple):
-    """What the frames of a task add to true and false positives as the threshold falls.
+    """Changes of true and false positives per frame as the threshold falls.
 
     Attributes:
-        score: (E,) float64, not increasing: where a frame's counts change.
+        score: (E,) float64, not increasing: scores at which a frame's counts change.
         frame: (E,) int64.
-        true, false: (E,) int64 by how much.
+        true, false: (E,) int64 changes.
         found_score: (T,) float64 scores of the first pass' true positives, not increasing.
         found_frame: (T,) int64.
         label_frame: (N,) int64 of the labels that count.
@@ -62,7 +62,7 @@ class FrameCounts(NamedTuple):
     label_frame: Rows
 
     def average_precision(self, copies: Rows) -> float:
-        """AP40 in percent with so many copies (F,) of each frame; NaN without a label."""
+        """Return AP40 in percent with (F,) copies of each frame; NaN without a label."""
         labels = int(copies[self.label_frame].sum())
         if labels == 0:
             return float("nan")
@@ -78,7 +78,7 @@ class FrameCounts(NamedTuple):
 
 
 def frame_counts(task: MatchTask, detection_frame: Rows, frames: int) -> FrameCounts:
-    """Walk every frame at each of its own scores, all frames at once."""
+    """Match every frame at each of its own scores, all frames at once."""
     task = relevant_pairs(task)
     first = list(true_positives(task))
     label, found = (
@@ -114,7 +114,9 @@ def frame_counts(task: MatchTask, detection_frame: Rows, frames: int) -> FrameCo
 
 
 def _levels(score: Float64Array, frame: Rows, takes_part: Mask, frames: int) -> tuple[Float64Array, Rows]:
-    """Distinct scores of each frame, falling: (L, frames) float64 filled up with the lowest, and how many."""
+    """Return the distinct scores of each frame, decreasing, (L, frames) padded with the lowest; and their
+    number.
+    """
     rows = np.flatnonzero(takes_part)
     rows = rows[np.lexsort((-score[rows], frame[rows]))]
     new = np.ones(len(rows), np.bool_)
@@ -130,13 +132,13 @@ def _levels(score: Float64Array, frame: Rows, takes_part: Mask, frames: int) -> 
 
 
 class KittiSampler(Sampler):
-    """AP of every class, metric and difficulty; by range and points what the 3-D metric gives.
+    """Sampler of AP for every class, metric and difficulty, and of 3D results by range and points.
 
     Args:
-        labels, results: as of :func:`~perception.evaluate.kitti.evaluate_kitti`.
-        classes: to measure; those without a label that counts are left out.
-        points: frame to (M,) points in its labels without DontCare; None: they are not known.
-        missing_results, min_overlaps: as there.
+        labels, results: as in :func:`~perception.evaluate.kitti.evaluate_kitti`.
+        classes: classes to measure; classes without a counting label are dropped.
+        points: frame to (M,) points in its labels without DontCare; None: unknown.
+        missing_results, min_overlaps: as in :func:`~perception.evaluate.kitti.evaluate_kitti`.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class KittiSampler(Sampler):
                 self._recalls.append((measure, frame[within], frame[within & found]))
 
     def values(self, copies: Rows) -> Float64Array:
-        """See :meth:`Sampler.values`; percent."""
+        """Measure samples in percent; see :meth:`Sampler.values`."""
         columns = [
             np.array([counts.average_precision(sample) for sample in copies], np.float64)
             for _, counts in self._precisions
@@ -212,5 +214,5 @@ class KittiSampler(Sampler):
 
 
 def _distance_m(objects: ObjectTable) -> Float64Array:
-    """(M,) metres from the camera along the ground."""
+    """Return (M,) ground distances from the camera, metres."""
     return np.asarray(np.hypot(objects.location[:, 0], objects.location[:, 2]))

@@ -1,4 +1,4 @@
-"""What an evaluation gives back: curves, and the average precision that follows from them."""
+"""Results of the KITTI protocol: curves, and the average precision computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MetricTable = dict[str, dict[str, float | None]]
 ClassTable = dict[str, MetricTable]
 #: Class name, metric, difficulty.
 CurveKey = tuple[str, Metric, DifficultyName]
-#: Recall positions that an average can be taken over.
+#: Number of recall positions of an average.
 RecallPoints = Literal[11, 40]
 
 DIFFICULTY_NAMES: tuple[DifficultyName, ...] = tuple(difficulty.name for difficulty in DIFFICULTIES)
@@ -33,24 +33,24 @@ class PrecisionRecall(NamedTuple):
 class KittiResult:
     """Average precision of detections under the KITTI object protocol.
 
-    Four ways in, all in percent::
+    Four ways to access it, all in percent::
 
-        result.ap("Car", "3d", "moderate")             # AP40; points=11 for AP11; NaN where undefined
+        result.ap("Car", "3d", "moderate")             # AP40; points=11 for AP11; NaN if undefined
         result["Car", "3d", "moderate"]                # the same
-        result["Car"]["3d"]["AP40"]["moderate"]        # plain dictionaries; None where undefined
+        result["Car"]["3d"]["AP40"]["moderate"]        # plain dictionaries; None if undefined
         result.to_dict()                               # all of them, ready for JSON
 
-    AP is undefined (NaN, None) for ``"aos"`` when some detection has the placeholder alpha -10.
+    AP is undefined (NaN, None) for ``"aos"`` if a detection has the placeholder alpha -10.
 
     Attributes:
-        classes: names, in the order asked for.
-        frame_ids: the frames that were evaluated.
+        classes: names, in the requested order.
+        frame_ids: evaluated frames.
         curves: (class, metric, difficulty) to (41,) float64 precision in [0, 1] at recall 0, 1/40, ..., 1.
-        label_counts: (class, difficulty) to the number of labels that count. Perfect detections of N < 41
-            labels reach an AP40 of no more than (N - 1) / 40: the official curve has one sample a label then.
-        unreported: (class, metric) that the official program prints nothing for, because no detection of the
-            class has what the metric needs. Here they have the AP that the protocol gives (0 for a class that
-            is never detected).
+        label_counts: (class, difficulty) to the number of labels that count. With N < 41 labels, perfect
+            detections reach an AP40 of at most (N - 1) / 40, because the official curve has one sample per
+            label.
+        unreported: (class, metric) pairs that the official program does not print, because no detection of
+            the class has what the metric needs. Here they have the AP of the protocol (0 without detections).
     """
 
     classes: tuple[str, ...]
@@ -62,7 +62,7 @@ class KittiResult:
     def ap(
         self, class_name: str, metric: Metric, difficulty: DifficultyName, points: RecallPoints = 40
     ) -> float:
-        """Average precision in percent.
+        """Return the average precision in percent.
 
         Args:
             class_name: one of ``classes``; case does not matter.
@@ -71,7 +71,7 @@ class KittiResult:
             points: 40: mean at recall 1/40, ..., 1 (the benchmark since 2019); 11: at recall 0, 0.1, ..., 1.
 
         Raises:
-            ValueError: one of the arguments is unknown.
+            ValueError: an argument is unknown.
         """
         if points not in (11, 40):
             raise ValueError(f"points must be 11 or 40, got {points!r}")
@@ -81,16 +81,16 @@ class KittiResult:
     def precision_recall(
         self, class_name: str, metric: Metric, difficulty: DifficultyName
     ) -> PrecisionRecall:
-        """The curve that AP is the mean of; NaN where it is undefined.
+        """Return the curve whose mean is the AP; NaN if undefined.
 
         Raises:
-            ValueError: one of the arguments is unknown.
+            ValueError: an argument is unknown.
         """
         precision = self._curve(class_name, metric, difficulty)
         return PrecisionRecall(np.arange(SAMPLE_COUNT) / (SAMPLE_COUNT - 1), precision.copy())
 
     def __getitem__(self, key: str | CurveKey) -> ClassTable | float:
-        """Table of a class, or AP40 of (class, metric, difficulty).
+        """Return the table of a class, or the AP40 of (class, metric, difficulty).
 
         Raises:
             KeyError: the key is unknown.
@@ -103,7 +103,7 @@ class KittiResult:
             raise KeyError(f"{error}; use result[class] or result[class, metric, difficulty]") from error
 
     def to_dict(self) -> dict[str, ClassTable]:
-        """``{class: {metric: {"AP11": {difficulty: percent}, "AP40": ...}}}``, plain values for JSON."""
+        """Return ``{class: {metric: {"AP11": {difficulty: percent}, "AP40": ...}}}`` for JSON."""
         return {name: self._class_table(name) for name in self.classes}
 
     def _class_table(self, name: str) -> ClassTable:

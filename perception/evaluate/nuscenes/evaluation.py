@@ -27,7 +27,7 @@ from perception.evaluate.nuscenes.result import (
     NuScenesResult,
 )
 
-#: Where curves are sampled.
+#: Recall positions of the curves.
 RECALL = np.linspace(0, 1, SAMPLE_COUNT)
 
 
@@ -39,15 +39,14 @@ def evaluate_nuscenes(
     frame_count: int | None = None,
     ranges_m: Mapping[str, float] = CLASS_RANGES_M,
 ) -> NuScenesResult:
-    """Judge detections by the distance of centres on the ground.
+    """Evaluate detections by centre distance on the ground.
 
     Args:
-        labels: boxes with velocity, attribute, points and distance from the vehicle. Those of other classes
-            do not take part.
+        labels: boxes with velocity, attribute, point counts and ego distances. Other classes are ignored.
         detections: boxes with scores, of the same frames in the same axes.
-        racks: bicycle racks: bicycles and motorcycles inside them count on neither side.
-        frame_count: frames that were looked at; None: up to the last one with a box.
-        ranges_m: class names, and how far from the vehicle each is looked for.
+        racks: bicycle racks; bicycles and motorcycles inside them are ignored.
+        frame_count: number of evaluated frames; None: up to the last frame with a box.
+        ranges_m: class to its greatest distance from the vehicle.
 
     Raises:
         ValueError: a detection without score, or a box without volume.
@@ -55,7 +54,7 @@ def evaluate_nuscenes(
     judged = match_classes(labels, detections, racks, ranges_m)
     last = max([*labels.frame[-1:], *detections.frame[-1:], -1])
     return NuScenesResult(
-        classes={name: measured(matches) for name, matches in judged.classes.items()},
+        classes={name: class_result(matches) for name, matches in judged.classes.items()},
         frames=int(last) + 1 if frame_count is None else frame_count,
         labels_left_out=judged.labels_left_out,
         detections_left_out=judged.detections_left_out,
@@ -63,19 +62,19 @@ def evaluate_nuscenes(
 
 
 class ClassMatches(NamedTuple):
-    """Detections of a class that count, best first, and what they found.
+    """Counting detections of a class, best first, with their matches.
 
     Attributes:
         name: of the class.
         score, frame: (M,) float64 and int64.
-        right: (4, M) bool: found a label at each of the distances.
-        errors: name to (M,) float64 of the match within 2 m; NaN where the label does not say.
-        distance_m: (4, M) float64 from the vehicle, of the label that was found or of the detection.
+        right: (4, M) bool, True if a label matched at each of the distances.
+        errors: name to (M,) float64 error of the match within 2 m; NaN if the label lacks the value.
+        distance_m: (4, M) float64 from the vehicle, of the matched label or else the detection.
         labels: number of labels.
-        label_frame: (N,) int64; of the labels as they are, whatever ``labels`` says.
+        label_frame: (N,) int64 of the original labels, also after :meth:`repeated`.
         label_distance_m: (N,) float64.
         label_points: (N,) int64.
-        label_found: (N,) bool within 2 m.
+        label_found: (N,) bool, matched within 2 m.
     """
 
     name: str
@@ -91,7 +90,7 @@ class ClassMatches(NamedTuple):
     label_found: Mask
 
     def repeated(self, copies: Rows) -> ClassMatches:
-        """With so many copies (F,) of each frame."""
+        """Return the matches with (F,) copies of each frame."""
         rows = np.repeat(np.arange(len(self.frame)), copies[self.frame])
         return self._replace(
             score=self.score[rows],
@@ -103,7 +102,7 @@ class ClassMatches(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """All classes, and what does not count, by reason."""
+    """Matches of all classes, and excluded boxes by reason."""
 
     classes: dict[str, ClassMatches]
     labels_left_out: dict[str, int]
@@ -113,17 +112,17 @@ class Matches(NamedTuple):
 def match_classes(
     labels: BoxTable, detections: BoxTable, racks: BoxTable | None, ranges_m: Mapping[str, float]
 ) -> Matches:
-    """What each detection found; arguments as of :func:`evaluate_nuscenes`."""
+    """Match all classes; arguments as in :func:`evaluate_nuscenes`."""
     if np.isnan(detections.score).any():
         row = int(np.isnan(detections.score).argmax())
-        raise ValueError(f"detection {row} of frame {detections.frame[row]} has no score")
+        raise ValueError(f"detection {row}, frame {detections.frame[row]}: no score; add one to each box")
     kept_labels, labels_left = left_out(labels, racks, ranges_m)
     kept_detections, detections_left = left_out(detections, racks, ranges_m)
     labels, detections = labels.rows(kept_labels), detections.rows(kept_detections)
     for table, name in ((labels, "label"), (detections, "detection")):
         if (table.boxes[:, 3:6] <= 0).any():
             row = int((table.boxes[:, 3:6] <= 0).any(axis=1).argmax())
-            raise ValueError(f"a {name} of frame {table.frame[row]} has a size that is not positive")
+            raise ValueError(f"frame {table.frame[row]}: a {name} has a size of 0 or less; remove it")
     order = ranked(detections.score, later_first=True)
     taken = match_centres(labels, detections, order, tuple(ranges_m))
     classes = {name: _of_class(name, labels, detections, order, taken) for name in ranges_m}
@@ -133,22 +132,22 @@ def match_classes(
 def left_out(
     table: BoxTable, racks: BoxTable | None, ranges_m: Mapping[str, float]
 ) -> tuple[Mask, dict[str, int]]:
-    """Which boxes take part, (M,) bool, and how many do not, by reason."""
+    """Return an (M,) mask of boxes that count, and the number of excluded boxes by reason."""
     known = np.isin(table.label, list(ranges_m))
     reach = np.array([ranges_m.get(name, 0.0) for name in table.label.tolist()], np.float64)
     near, seen = table.distance_m < reach, table.points != 0
     parked = _in_racks(table, racks) if racks is not None else np.zeros(len(table), np.bool_)
     counts = {
         "of another class": int((~known).sum()),
-        "out of the range of their class": int((known & ~near).sum()),
-        "without a point": int((known & near & ~seen).sum()),
+        "beyond the range of their class": int((known & ~near).sum()),
+        "without points": int((known & near & ~seen).sum()),
         "in a bicycle rack": int((known & near & seen & parked).sum()),
     }
     return known & near & seen & ~parked, {reason: count for reason, count in counts.items() if count}
 
 
 def _in_racks(table: BoxTable, racks: BoxTable) -> Mask:
-    """Which bicycles and motorcycles have their centre in a rack of their frame."""
+    """Mark bicycles and motorcycles whose centre lies in a rack of their frame."""
     inside = np.zeros(len(table), np.bool_)
     two_wheels = np.isin(table.label, ["bicycle", "motorcycle"])
     for rack, detection in frame_pairs(racks.frame, table.frame):
@@ -163,9 +162,9 @@ def _in_racks(table: BoxTable, racks: BoxTable) -> Mask:
 
 
 def match_centres(labels: BoxTable, detections: BoxTable, order: Rows, classes: tuple[str, ...]) -> Rows:
-    """The label of each detection at each of the distances: (4, M) int64, -1 for a false one.
+    """Return the label of each detection at each distance: (4, M) int64, or -1.
 
-    A detection takes the nearest label of its class that is free, if that is nearer than the limit.
+    A detection takes the nearest free label of its class within the limit.
     """
     number = {name: index for index, name in enumerate(classes)}
     label_class = np.array([number[name] for name in labels.label.tolist()], np.int64)
@@ -211,8 +210,8 @@ def _of_class(name: str, labels: BoxTable, detections: BoxTable, order: Rows, ta
     )
 
 
-def measured(matches: ClassMatches) -> NuScenesClass:
-    """AP and errors of a class."""
+def class_result(matches: ClassMatches) -> NuScenesClass:
+    """Return the AP and errors of a class."""
     curves = [sampled(matches.score, right, matches.labels) for right in matches.right]
     precision = {distance: curve for distance, (curve, _) in zip(DISTANCES_M, curves, strict=True)}
     errors = mean_errors(matches, curves[ERROR_PLACE][1])
@@ -220,7 +219,7 @@ def measured(matches: ClassMatches) -> NuScenesClass:
 
 
 def mean_errors(matches: ClassMatches, confidence: Float64Array) -> dict[str, float]:
-    """The errors of a class; ``confidence`` is the score at each recall with matches within 2 m."""
+    """Return the errors of a class; ``confidence`` is the score at each recall with matches within 2 m."""
     errors = dict.fromkeys(ERRORS, 1.0)
     hits = matches.right[ERROR_PLACE]
     if hits.any() and matches.labels:
@@ -232,7 +231,7 @@ def mean_errors(matches: ClassMatches, confidence: Float64Array) -> dict[str, fl
 
 
 def sampled(score: Float64Array, right: Mask, label_count: int) -> tuple[Float64Array, Float64Array]:
-    """Precision and score at recall 0, 0.01, ..., 1, (101,) each, of ranked detections; 0 beyond the last."""
+    """Return precision and score at recall 0, 0.01, ..., 1, (101,) each; 0 beyond the last recall."""
     if label_count == 0 or not right.any():
         return np.zeros(SAMPLE_COUNT), np.zeros(SAMPLE_COUNT)
     true = np.cumsum(right).astype(np.float64)
@@ -241,7 +240,7 @@ def sampled(score: Float64Array, right: Mask, label_count: int) -> tuple[Float64
 
 
 def _mean_error(values: Float64Array, scores: Float64Array, confidence: Float64Array) -> float:
-    """Mean over the recalls that were reached of the mean error up to there."""
+    """Average the cumulative mean error over all reached recalls."""
     known = ~np.isnan(values)
     count = np.cumsum(known)
     total = np.nancumsum(values)
@@ -257,16 +256,16 @@ def _mean_error(values: Float64Array, scores: Float64Array, confidence: Float64A
 def _errors(
     name: str, labels: BoxTable, label: Rows, detections: BoxTable, detection: Rows
 ) -> dict[str, Float64Array]:
-    """The five errors of P pairs, (P,) each; NaN where the label does not say."""
+    """Return the five errors of P pairs, (P,) each; NaN if the label lacks the value."""
     truth, found = labels.boxes[label], detections.boxes[detection]
     turn = truth[:, 6] - found[:, 6]
-    # A barrier has no front: half a turn is none.
+    # A barrier has no front, so a half turn is no error.
     yaw = np.abs(wrap_angle(2 * turn) / 2) if name == "barrier" else np.abs(wrap_angle(turn))
-    wanted, said = labels.attribute[label], detections.attribute[detection]
+    wanted, given = labels.attribute[label], detections.attribute[detection]
     return {
         "translation": np.sqrt(((found[:, :2] - truth[:, :2]) ** 2).sum(axis=1)),
         "scale": 1 - aligned_iou(truth[:, 3:6], found[:, 3:6]),
         "orientation": yaw,
         "velocity": np.sqrt(((detections.velocity[detection] - labels.velocity[label]) ** 2).sum(axis=1)),
-        "attribute": np.where(wanted == "", np.nan, (wanted != said).astype(np.float64)),
+        "attribute": np.where(wanted == "", np.nan, (wanted != given).astype(np.float64)),
     }

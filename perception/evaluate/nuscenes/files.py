@@ -23,7 +23,7 @@ from perception.evaluate.options import MissingResults
 from sparse_core.common.files import write_file
 
 Task = Literal["detection", "tracking"]
-#: More boxes in one sample are refused, as by the devkit.
+#: Most boxes of a sample, as in the devkit.
 MAX_BOXES = 500
 _CLASSES = {"detection": CLASS_RANGES_M, "tracking": TRACKING_RANGES_M}
 _INPUTS = ("use_camera", "use_lidar", "use_radar", "use_map", "use_external")
@@ -36,29 +36,28 @@ def read_results(
     missing_results: MissingResults = "error",
     task: Task = "detection",
 ) -> tuple[tuple[str, ...], BoxTable]:
-    """The boxes of a result file.
+    """Read the boxes of a result file.
 
     Args:
-        path: of the JSON file. Samples that are not asked for are not looked at.
-        ego: sample token to the vehicle's position in world axes, x and y first, in the order of frames.
-        missing_results: samples without an entry: ``"error"``; ``"empty"``: nothing was found there;
-            ``"skip"``: they are left out.
-        task: what the file is of.
+        path: JSON file. Samples that ``ego`` does not contain are ignored.
+        ego: sample token to the vehicle's position in world axes, x and y first, in frame order.
+        missing_results: treatment of samples without an entry: ``"error"``, ``"empty"`` or ``"skip"``.
+        task: of the file.
 
     Returns:
-        The samples, and their boxes in world axes with velocity, score and attribute, or ``track_id``:
-        identities are numbered in the order of the file.
+        The samples, and their boxes in world axes with velocity, score, and attribute or ``track_id``. Track
+        ids are numbered in file order.
 
     Raises:
-        DataError: the file, a sample or a field that cannot be used is named.
+        DataError: the file, a sample or a field is invalid (named).
     """
     path = Path(path)
     results = _results(path)
     absent = [token for token in ego if token not in results]
     if absent and (missing_results == "error" or len(absent) == len(ego)):
         raise DataError(
-            f"{path}: no results for {len(absent)} of {len(ego)} samples ({', '.join(absent[:3])}, ...);"
-            " write an empty list where nothing was found, or say --missing empty or --missing skip"
+            f"{path}: no results for {len(absent)} of {len(ego)} samples ({', '.join(absent[:3])}, ...)."
+            " Write an empty list for samples without detections, or add --missing empty or --missing skip"
         )
     wanted = [token for token in ego if missing_results != "skip" or token in results]
     frames = []
@@ -77,15 +76,13 @@ def read_results(
 def write_results(
     path: str | Path, frame_ids: Sequence[str], found: BoxTable, *, task: Task = "detection"
 ) -> None:
-    """Write boxes in world axes as a result file that nuscenes-devkit reads.
-
-    Velocities that are not known are written as 0.
+    """Write boxes in world axes as a result file for nuscenes-devkit. Unknown velocities become 0.
 
     Args:
         path: of the file.
         frame_ids: sample token of each frame.
-        found: boxes with scores, and ``track_id`` for tracking; ``frame`` counts ``frame_ids``.
-        task: what the file is of.
+        found: boxes with scores, and ``track_id`` for tracking; ``frame`` indexes ``frame_ids``.
+        task: of the file.
     """
     results: dict[str, list[dict[str, Any]]] = {token: [] for token in frame_ids}
     for row in range(len(found)):
@@ -113,7 +110,7 @@ def write_results(
 
 
 def yaw_of(rotation: npt.ArrayLike) -> Float64Array:
-    """Direction of the x axis on the ground after rotations (M, 4) ``w, x, y, z``: (M,) radians."""
+    """Return (M,) headings in radians of (M, 4) quaternions ``w, x, y, z``: the x axis on the ground."""
     w, x, y, z = np.asarray(rotation, np.float64).reshape(-1, 4).T
     yaw: Float64Array = np.arctan2(2 * (x * y + w * z), w * w + x * x - y * y - z * z)
     return yaw
@@ -124,11 +121,13 @@ def _results(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         results = content["results"]
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); name a nuScenes result file") from error
+        raise DataError(f"{path}: cannot read ({error.strerror}). Pass a nuScenes result file") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: no nuScenes result file: expected JSON with the field 'results'") from error
+        raise DataError(
+            f"{path}: not a nuScenes result file; expected JSON with the field 'results'"
+        ) from error
     if not isinstance(results, dict):
-        raise DataError(f"{path}: 'results' must give a list of boxes by sample token")
+        raise DataError(f"{path}: 'results' must map sample tokens to lists of boxes")
     return results
 
 
@@ -138,7 +137,7 @@ def _table(
     names = [entry[f"{task}_name"] for entry in entries]
     unknown = sorted(set(names) - set(_CLASSES[task]))
     if unknown:
-        raise ValueError(f"{task}_name {unknown[0]!r} is none of {', '.join(_CLASSES[task])}")
+        raise ValueError(f"{task}_name {unknown[0]!r} is unknown; use one of {', '.join(_CLASSES[task])}")
     centre = np.array([entry["translation"] for entry in entries], np.float64).reshape(-1, 3)
     size = np.array([entry["size"] for entry in entries], np.float64).reshape(-1, 3)
     yaw = yaw_of([entry["rotation"] for entry in entries])
@@ -157,18 +156,18 @@ def _table(
         **own,
     )
     if not np.isfinite(table.score).all():
-        raise ValueError(f"a {task}_score is not finite")
+        raise ValueError(f"a {task}_score is not finite; correct it")
     if (size <= 0).any():
-        raise ValueError("a size is not positive")
+        raise ValueError("a size is 0 or less; correct it")
     return table
 
 
-def _numbers(told: list[str], names: list[str], identities: dict[str, int]) -> list[int]:
-    """Identities as numbers, the same for the same word."""
-    if len(set(zip(told, names, strict=True))) < len(told):
-        again = next(key for key, count in Counter(zip(told, names, strict=True)).items() if count > 1)
-        raise ValueError(f"tracking_id {again[0]!r} is there twice for a {again[1]}; identities are unique")
-    return [identities.setdefault(word, len(identities)) for word in told]
+def _numbers(words: list[str], names: list[str], identities: dict[str, int]) -> list[int]:
+    """Number track ids, with equal numbers for equal ids."""
+    if len(set(zip(words, names, strict=True))) < len(words):
+        again = next(key for key, count in Counter(zip(words, names, strict=True)).items() if count > 1)
+        raise ValueError(f"{again[1]}: tracking_id {again[0]!r} occurs twice; make ids unique per sample")
+    return [identities.setdefault(word, len(identities)) for word in words]
 
 
 def _complaint(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""nuScenes' protocol on a data set with its tables: results are a nuScenes result file."""
+"""The nuScenes protocol on a data set with nuScenes tables; results are a nuScenes result file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESULTS_NAME = "results.json"
 
 
 class NuScenesJudge(Judge):
-    """The nuScenes detection benchmark, in world axes."""
+    """Judge for the nuScenes detection benchmark, in world axes."""
 
     protocol = "nuscenes"
     results = "a nuScenes result file (.json)"
@@ -32,60 +32,62 @@ class NuScenesJudge(Judge):
     def __init__(self, data_set: DataSet, options: JudgeOptions) -> None:
         super().__init__(data_set, options)
         if not isinstance(data_set, NuScenesDataSet):
-            raise DataError(f"{data_set.folder}: a {data_set.kind} has no nuScenes tables to judge by")
+            raise DataError(
+                f"{data_set.folder}: a {data_set.kind} data set has no nuScenes tables; pass nuScenes"
+            )
         if options.classes is not None and not set(options.classes) & set(CLASS_RANGES_M):
             raise DataError(
-                f"{data_set.folder}: none of the classes {', '.join(options.classes)} is one of nuScenes'"
-                f" ({', '.join(CLASS_RANGES_M)})"
+                f"{data_set.folder}: {', '.join(options.classes)}: not classes of nuScenes; choose from"
+                f" {', '.join(CLASS_RANGES_M)}"
             )
         self._tables = data_set.tables
         self._samples = samples_of(data_set)
 
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
-        """Boxes of the ten classes in world axes, at most 500 of each frame; velocities are 0."""
+        """Write boxes of the ten classes in world axes, at most 500 per frame; velocities are 0."""
         tokens, tables = [], []
         for frame, found in detected:
             tokens.append(self._samples[frame.frame_id])
-            tables.append(_in_the_world(frame, found))
+            tables.append(_world_boxes(frame, found))
         path = directory / RESULTS_NAME
         write_results(path, tokens, BoxTable.joined(tables))
         return path
 
     def evaluate(self, results: Path) -> NuScenesResult:
-        """See :func:`~perception.evaluate.nuscenes.evaluate_nuscenes`."""
+        """Evaluate results; see :func:`~perception.evaluate.nuscenes.evaluation.evaluate_nuscenes`."""
         frames, labels, found, racks = self._read(results)
         return evaluate_nuscenes(labels, found, racks=racks, frame_count=len(frames))
 
     def sampler(self, results: Path) -> NuScenesSampler:
-        """mAP, NDS and AP."""
+        """Return a sampler of mAP, NDS and AP."""
         frames, labels, found, racks = self._read(results)
         return NuScenesSampler(frames, labels, found, racks=racks)
 
     def _read(self, results: Path) -> tuple[tuple[str, ...], BoxTable, BoxTable, BoxTable]:
-        """Samples, labels, detections and bicycle racks."""
+        """Return samples, labels, detections and bicycle racks."""
         ego = ego_positions(self._tables, self._samples.values())
         frames, found = read_results(results, ego, missing_results=self.options.missing_results)
         return frames, labels_of(self._tables, frames, ego), found, racks_of(self._tables, frames)
 
 
 def samples_of(data_set: NuScenesDataSet) -> dict[str, str]:
-    """Names of frames to tokens of samples, by the tables alone: neither scans nor pictures are looked at."""
+    """Return frame names to sample tokens, from the tables alone, without reading scans or images."""
     return {frame_id: data_set.sample_token(frame_id) for frame_id in data_set.frame_ids}
 
 
 def ego_positions(tables: Tables, samples: Iterable[str]) -> dict[str, Float64Array]:
-    """Token of each sample to where the vehicle is when the LiDAR scans: (3,), metres, world axes."""
+    """Return sample token to the vehicle's position at the LiDAR scan: (3,), metres, world axes."""
     sights = {sample: tables.sight(tables.key_sights[sample][LIDAR]) for sample in samples}
     return {sample: sight.global_from_ego[:3, 3] for sample, sight in sights.items()}
 
 
 def labels_of(tables: Tables, samples: Iterable[str], ego: Mapping[str, Float64Array]) -> BoxTable:
-    """The labels of samples in world axes, with distances from the vehicle; a frame each."""
+    """Return the labels of samples in world axes, with distances from the vehicle; one frame per sample."""
     return BoxTable.joined([_labels(tables, sample, ego[sample]) for sample in samples])
 
 
 def racks_of(tables: Tables, samples: Iterable[str]) -> BoxTable:
-    """Their bicycle racks."""
+    """Return the bicycle racks of samples; one frame per sample."""
     racks = [tables.bicycle_racks(sample) for sample in samples]
     return BoxTable.joined([BoxTable.of_frame(rack, ["rack"] * len(rack)) for rack in racks])
 
@@ -105,10 +107,10 @@ def _labels(tables: Tables, sample: str, ego: Float64Array) -> BoxTable:
     )
 
 
-def _in_the_world(frame: Frame, found: Detections) -> BoxTable:
-    """Boxes of a frame by its pose; those of other classes are left out."""
+def _world_boxes(frame: Frame, found: Detections) -> BoxTable:
+    """Move the boxes of a frame to world axes; other classes are dropped."""
     if frame.pose is None:
-        raise DataError(f"frame {frame.frame_id!r} has no pose; results are in world axes")
+        raise DataError(f"frame {frame.frame_id!r} has no pose, which world axes need; add poses")
     rows = np.flatnonzero(np.isin(np.array(found.labels, np.str_), list(CLASS_RANGES_M)))[:MAX_BOXES]
     boxes = found.boxes[rows].astype(np.float64)
     turn = frame.pose[:3, :3]

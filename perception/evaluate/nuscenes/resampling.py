@@ -1,4 +1,4 @@
-"""nuScenes measures on any multiset of frames: matches are repeated, and measured as ever."""
+"""nuScenes measures on any multiset of frames: matches are repeated, then measured as usual."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ _NUMBERS_AT_ONCE = 1 << 20
 
 
 class NuScenesSampler(Sampler):
-    """mAP, NDS and AP by class in percent; AP by range and recall within 2 m by points.
+    """Sampler of mAP, NDS and AP by class in percent, with AP by range and recall within 2 m by points.
 
     Args:
-        frame_ids: of the frames that both tables count.
-        labels, detections, racks, ranges_m: as of :func:`~perception.evaluate.nuscenes.evaluate_nuscenes`.
+        frame_ids: of the frames that both tables index.
+        labels, detections, racks, ranges_m: as in
+            :func:`~perception.evaluate.nuscenes.evaluation.evaluate_nuscenes`.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class NuScenesSampler(Sampler):
         )
 
     def values(self, copies: Rows) -> Float64Array:
-        """See :meth:`Sampler.values`; percent."""
+        """Measure samples in percent; see :meth:`Sampler.values`."""
         areas = {name: _ap(found, None, copies) for name, found in self._classes.items()}
         mean_ap = np.mean(np.stack([np.nan_to_num(area) for area in areas.values()]), axis=0)
         errors = [self._errors(sample) for sample in copies]
@@ -78,7 +79,7 @@ class NuScenesSampler(Sampler):
         return 100.0 * np.stack(columns, axis=1)
 
     def _errors(self, copies: Rows) -> list[float]:
-        """The five errors of a sample."""
+        """Return the five errors of a sample."""
         by_class = []
         for found in self._classes.values():
             drawn = found.repeated(copies) if len(found.score) else found
@@ -88,7 +89,7 @@ class NuScenesSampler(Sampler):
 
 
 def _ap(found: ClassMatches, part: Part | None, copies: Rows) -> Float64Array:
-    """Mean AP over the distances, (S,); of labels in a range and of false detections there."""
+    """Return the (S,) mean AP over the distances, optionally of labels and false positives in a range."""
     inside = np.ones(len(found.label_frame), np.bool_) if part is None else part.holds(found.label_distance_m)
     labels = copies[:, found.label_frame[inside]].sum(axis=1)
     areas = []
@@ -100,13 +101,13 @@ def _ap(found: ClassMatches, part: Part | None, copies: Rows) -> Float64Array:
 
 
 def sampled_precision(right: Mask, frame: Rows, labels: Rows, copies: Rows) -> Float64Array:
-    """Precision at recall 0, 0.01, ..., 1 of samples, as ``nuscenes.sampled`` has it of one.
+    """Return the precision of samples at recall 0, 0.01, ..., 1, as ``sampled`` computes it for one.
 
-    Between two true positives the curve is a line, from behind the false ones that follow the first.
+    Between two true positives the curve is a line that starts behind the false positives after the first.
 
     Args:
         right, frame: (M,) bool and int64 of detections, best first.
-        labels: (S,) int64 how many there are in each sample.
+        labels: (S,) int64 number of labels in each sample.
         copies: (S, F) int64 of each frame.
 
     Returns:
@@ -121,20 +122,22 @@ def sampled_precision(right: Mask, frame: Rows, labels: Rows, copies: Rows) -> F
 
 
 def _precision(right: Mask, weight: Rows, labels: Rows) -> Float64Array:
-    """:func:`sampled_precision` of some samples: (S, M) copies of detections, (S, 1) labels to (S, 101)."""
+    """Compute :func:`sampled_precision` of some samples: (S, M) copies of detections, (S, 1) labels to (S,
+    101).
+    """
     samples = len(weight)
     hits = np.flatnonzero(right)
     true = np.cumsum(weight[:, hits], axis=1)
     false = np.cumsum(weight * ~right, axis=1)
     total = true[:, -1:] if len(hits) else np.zeros((samples, 1), np.int64)
     known = np.maximum(labels, 1)
-    # The true positives that a recall takes: rounding decides ties as in a search among recalls.
+    # True positives needed for a recall; rounding decides ties as in a search among recalls.
     count = np.floor(RECALL * known).astype(np.int64)
     count += (count + 1) / known <= RECALL
     count -= count / known > RECALL
     beyond = (count > total) | ((count == total) & (count / known < RECALL))
     count = np.minimum(count, total)
-    # False ones before the next true one.
+    # False positives before the next true positive.
     shift = np.arange(samples)[:, None] * (int(total.max(initial=0)) + 1)
     place = np.searchsorted((true + shift).ravel(), (count + shift).ravel(), side="right").reshape(
         count.shape
@@ -150,7 +153,7 @@ def _precision(right: Mask, weight: Rows, labels: Rows) -> Float64Array:
 
 
 def _recall(found: ClassMatches, part: Part, copies: Rows) -> Float64Array:
-    """Labels of a number of points that were found, (S,)."""
+    """Return the (S,) recall of labels in a range of point counts."""
     inside = part.holds(found.label_points)
     labels = copies[:, found.label_frame[inside]].sum(axis=1)
     hits = copies[:, found.label_frame[inside & found.label_found]].sum(axis=1)

@@ -1,1 +1,1 @@
-"""Results for people: tables and figures."""
+"""Tables and figures of evaluation results."""

@@ -1,4 +1,4 @@
-"""Calibration and thresholds of scores for people: tables and reliability diagrams."""
+"""Tables and reliability diagrams of score calibration and thresholds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from perception.evaluate.thresholds import ScoreChoice
 from sparse_core.common.table import Table, cell
 
 _PANEL_WIDTH_PX, _HEIGHT_PX = 380, 440
+#: Behind numbers, so that the dashed line does not cross them.
+_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
 def calibration_table(reliability: Mapping[str, Reliability], frames: int) -> Table:
-    """Calibration error and false boxes by class, before and after a fit."""
+    """Return calibration errors and false positives by class, before and after a fit."""
     rows = [
         (
             name,
@@ -30,19 +32,19 @@ def calibration_table(reliability: Mapping[str, Reliability], frames: int) -> Ta
         )
         for name, found in reliability.items()
     ]
-    false = f"false >= {FALSE_FROM}\na frame"
+    false = f"false >= {FALSE_FROM}\nper frame"
     heads = ["class", "boxes", "right", "ECE", "ECE\nfitted", false, f"{false}, fitted", "scale, bias"]
     return Table(
         heads,
         rows,
         title=f"Calibration of scores on {frames} frames",
         right=heads[1:],
-        note="fitted: each frame by a map of the others, five folds. – : fewer than 10 right or wrong boxes.",
+        note="fitted: five-fold cross-validation over frames. – : fewer than 10 right or wrong boxes.",
     )
 
 
 def plot_reliability(reliability: Mapping[str, Reliability], path: str | Path) -> Path:
-    """Share of right boxes over their score, a panel each class; PNG.
+    """Plot the share of right boxes over their score, one panel per class, as PNG.
 
     Raises:
         DataError: the file cannot be written.
@@ -57,18 +59,18 @@ def plot_reliability(reliability: Mapping[str, Reliability], path: str | Path) -
         panel.plot([0, 1], [0, 1], "--", color="black", linewidth=1)
         for place, number, height in zip(places, found.bins[:, 0], share, strict=True):
             if number:
-                panel.text(place, height + 0.01, f"{int(number)}", ha="center", fontsize=7)
+                panel.text(place, height + 0.01, f"{int(number)}", ha="center", fontsize=7, bbox=_WHITE)
         panel.set_title(f"{name}\nECE {found.error:.3f}", fontsize=10)
         panel.set_xlabel("score")
         panel.set_xlim(0, 1)
         panel.set_ylim(0, 1.08)
     panels[0].set_ylabel("share of right boxes")
-    figure.suptitle("Reliability of scores; numbers: boxes", fontsize=12)
+    figure.suptitle("Reliability of scores (numbers: boxes per bin; dashed: perfect)", fontsize=12)
     return save_figure(figure, path)
 
 
 def format_choices(choices: Mapping[str, ScoreChoice]) -> Table:
-    """Thresholds by class, and what they do on the frames that they were chosen on."""
+    """Return a table of thresholds by class, with their results on the frames they were chosen on."""
     rows = [
         (
             name,
@@ -81,4 +83,4 @@ def format_choices(choices: Mapping[str, ScoreChoice]) -> Table:
         for name, choice in choices.items()
     ]
     heads = ("class", "threshold", "found", "false", "missed", "F2")
-    return Table(heads, rows, title="Score thresholds of the greatest F2 (3D IoU above 0.5)")
+    return Table(heads, rows, title="Score thresholds with the greatest F2 (3D IoU above 0.5)")

@@ -1,11 +1,11 @@
-"""A comparison for people: a table, and a figure of differences with their intervals."""
+"""Table and figure of a run comparison, with confidence intervals."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
-from perception.evaluate.comparison import LEVEL, Compared, Interval, RunComparison
+from perception.evaluate.comparison import LEVEL, Interval, MeasureComparison, RunComparison
 from perception.evaluate.reports.figure import new_figure, save_figure
 from sparse_core.common.table import Table
 
@@ -14,7 +14,9 @@ _CLEAR, _CHANCE = "#0072B2", "#999999"
 
 
 def comparison_table(comparison: RunComparison) -> Table:
-    """Every measure with its interval; beside it the other run, the difference, and what it says."""
+    """Return every measure with its interval; for two runs also the other run, the difference and a
+    verdict.
+    """
     compared = len(comparison.names) > 1
     heads = ["class", "measure", "A"] + (["B", "A - B", "A is"] if compared else [])
     rows: list[list[str]] = []
@@ -28,13 +30,13 @@ def comparison_table(comparison: RunComparison) -> Table:
     what = f"{LEVEL:.0%} intervals by {comparison.samples} samples of {comparison.frames} frames"
     kinds = [(row.measure.name.split()[0], bool(row.measure.part)) for row in comparison.rows]
     runs = "; ".join(f"{letter}: {name}" for letter, name in zip("AB", comparison.names, strict=False))
-    note = "unclear: may be chance, the interval of the difference holds 0. " if compared else ""
+    note = "unclear: may be chance, the interval of the difference contains 0. " if compared else ""
     return Table(
         heads,
         rows,
         title=f"{what}, percent. {runs}",
         right=heads[2:5],
-        note=f"{note}Frames of one drive are alike: with few drives intervals are too narrow.",
+        note=f"{note}Frames of one drive are similar: with few drives, intervals are too narrow.",
         ends=[place for place in range(len(kinds) - 1) if kinds[place] != kinds[place + 1]],
     )
 
@@ -46,7 +48,7 @@ def _shown(interval: Interval, sign: str = "") -> str:
     return value if math.isnan(interval.low) else f"{value} [{interval.low:.1f}, {interval.high:.1f}]"
 
 
-def _verdict(row: Compared) -> str:
+def _verdict(row: MeasureComparison) -> str:
     if row.difference is None or row.may_be_chance is None:
         return "–"
     if row.may_be_chance:
@@ -55,7 +57,7 @@ def _verdict(row: Compared) -> str:
 
 
 def plot_comparison(comparison: RunComparison, path: str | Path) -> Path:
-    """Differences of two runs, or the values of one, a line each with its interval; PNG.
+    """Plot differences of two runs, or the values of one, one line per measure with its interval, as PNG.
 
     Raises:
         DataError: the file cannot be written.
@@ -76,7 +78,7 @@ def plot_comparison(comparison: RunComparison, path: str | Path) -> Path:
     axes.grid(alpha=0.3)
     if compared:
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_xlabel(f"{comparison.names[0]} less {comparison.names[1]}, percent; grey: may be chance")
+        axes.set_xlabel(f"{comparison.names[0]} minus {comparison.names[1]}, percent; grey: may be chance")
     else:
         axes.set_xlabel("percent")
     figure.suptitle(

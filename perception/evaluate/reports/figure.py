@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DPI = 100
-#: Distinguishable without colour vision.
+#: Distinguishable with colour vision deficiency.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 
@@ -22,7 +22,7 @@ class Curve(NamedTuple):
     """Precision over recall.
 
     Attributes:
-        legend: what it is of.
+        legend: text of the legend.
         recall, precision: (N,) in [0, 1].
         colour, style, width: of the line.
     """
@@ -36,9 +36,9 @@ class Curve(NamedTuple):
 
 
 def new_figure(width_px: int, height_px: int) -> Figure:
-    """An empty figure of this size."""
-    # Imported here: evaluation itself needs no matplotlib. Figure without pyplot leaves the caller's
-    # backend and figures alone.
+    """Return an empty figure of this size."""
+    # Lazy import, because evaluation itself needs no matplotlib. Figure without pyplot does not change the
+    # caller's backend and figures.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -48,7 +48,7 @@ def new_figure(width_px: int, height_px: int) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a PNG file; its folder is made if need be.
+    """Write a PNG file; missing folders are created.
 
     Raises:
         DataError: the file cannot be written.
@@ -59,7 +59,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png")
     except OSError as error:
-        raise DataError(f"{path}: cannot write the figure ({error.strerror}); check the folder") from error
+        raise DataError(f"{path}: cannot write the figure ({error.strerror}). Check the folder") from error
     return path
 
 
@@ -72,13 +72,13 @@ def draw_curves(
     panel_px: tuple[int, int],
     least_width_px: int,
 ) -> Path:
-    """Draw curves of precision over recall as a PNG file.
+    """Draw precision-recall curves as a PNG file.
 
     Args:
-        panels: title and curves of each.
+        panels: title and curves of each panel.
         title: of the figure.
-        path: of the file; its folder is made if need be.
-        columns: most panels side by side.
+        path: of the file; missing folders are created.
+        columns: most panels per row.
         panel_px: width and height of a panel.
         least_width_px: of the figure.
 
@@ -109,6 +109,13 @@ def draw_curves(
     if panels:
         places[0].set_ylabel("precision")
         handles, labels = places[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False)
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=max(1, len(labels)),
+            handlelength=3.0,
+            frameon=False,
+        )
     figure.suptitle(title, fontsize=13)
     return save_figure(figure, path)

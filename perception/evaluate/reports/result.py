@@ -1,4 +1,4 @@
-"""Tables and precision-recall curves of a result, whatever its protocol."""
+"""Tables and precision-recall curves of a result of any protocol."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _METRIC_NAMES: dict[Metric, str] = {"2d": "2D", "bev": "BEV", "3d": "3D", "aos":
 _PANEL_METRICS: tuple[tuple[Metric, str], ...] = (("3d", "-"), ("bev", "--"))
 _COUNTS = "labels\neasy/mod./hard"
 _FEW_LABELS = "With fewer than 41 labels even perfect detections stay below 100 (official protocol)."
-# Later lines are thinner, so that equal curves stay visible behind each other.
+# Later lines are thinner, so that coinciding curves stay visible.
 _LINE_WIDTHS = (3.4, 2.3, 1.2)
 
 
 def result_tables(result: EvaluationResult) -> list[Table]:
-    """Return the tables that are printed of a result.
+    """Return the printed tables of a result.
 
     Raises:
-        TypeError: it is of no protocol.
+        TypeError: the result belongs to no protocol.
     """
     if isinstance(result, KittiResult):
         return [_kitti_table(result)]
@@ -43,12 +43,12 @@ def plot_result(result: EvaluationResult, path: str | Path) -> Path:
     """Draw precision-recall curves, one panel per class, as a PNG file at least 900 pixels wide.
 
     Args:
-        result: what to draw.
-        path: the file to write; the folder is made if need be.
+        result: of any protocol.
+        path: of the file; missing folders are created.
 
     Raises:
         DataError: the file cannot be written.
-        TypeError: the result is of no protocol.
+        TypeError: the result belongs to no protocol.
     """
     if isinstance(result, KittiResult):
         return _plot_kitti(result, path)
@@ -60,10 +60,9 @@ def plot_result(result: EvaluationResult, path: str | Path) -> Path:
 
 
 def _kitti_table(result: KittiResult) -> Table:
-    """Average precision in percent: a row for each class and metric, AP40 and AP11 by difficulty.
+    """Return average precision in percent: one row per class and metric, AP40 and AP11 by difficulty.
 
-    The first row of a class also says how many labels count in each difficulty. Where AP is undefined the
-    table has a dash.
+    The first row of a class also has the number of counting labels by difficulty. Undefined AP is a dash.
     """
     heads = ["class", "metric"]
     heads += [f"AP{points}\n{difficulty}" for points in (40, 11) for difficulty in DIFFICULTY_NAMES]
@@ -122,7 +121,7 @@ def _ap40(result: KittiResult, name: str, metric: Metric) -> str:
 
 
 def _boxes_tables(result: BoxesResult) -> list[Table]:
-    """AP and errors by class; by range; by points where they were counted."""
+    """Return AP and errors by class, by range, and by points if counted."""
     rows = [
         (
             name,
@@ -173,18 +172,18 @@ def _parts(result: BoxesResult, which: str, title: str) -> Table:
 
 
 def _left_out(result: BoxesResult) -> str:
-    """What does not count, in words."""
-    lines = [f"left out: {count} {reason}" for reason, count in result.left_out.items()]
+    """Describe the boxes that do not count."""
+    lines = [f"excluded: {count} {reason}" for reason, count in result.left_out.items()]
     for name, found in result.classes.items():
-        lines += [f"{name}: {count} labels of {reason}" for reason, count in found.ignored_labels.items()]
+        lines += [f"{name}: ignored {count} labels ({why})" for why, count in found.ignored_labels.items()]
         lines += [
-            f"{name}: {count} detections {reason}" for reason, count in found.ignored_detections.items()
+            f"{name}: ignored {count} detections ({why})" for why, count in found.ignored_detections.items()
         ]
     return "\n".join(lines or ["Every label and every detection counts."])
 
 
 def _plot_boxes(result: BoxesResult, path: str | Path) -> Path:
-    """3-D and seen from above."""
+    """Plot 3D and BEV curves."""
     panels = []
     for name, found in result.classes.items():
         curves = [
@@ -203,7 +202,7 @@ def _plot_boxes(result: BoxesResult, path: str | Path) -> Path:
 
 
 def _nuscenes_tables(result: NuScenesResult) -> list[Table]:
-    """AP and errors by class, with mAP, NDS and mean errors."""
+    """Return AP and errors by class, with mAP, NDS and mean errors."""
     rows = [
         (
             name,
@@ -218,9 +217,9 @@ def _nuscenes_tables(result: NuScenesResult) -> list[Table]:
     means = [cell(result.mean_error(error), ".3f") for error in ERRORS]
     rows.append(("mean", "", "", cell(result.mean_ap, ".3f"), "", "", "", "", *means))
     distances = [f"{distance:g} m" for distance in next(iter(result.classes.values())).precision]
-    left = [f"labels left out: {_counted(result.labels_left_out)}" if result.labels_left_out else ""]
+    left = [f"excluded labels: {_counted(result.labels_left_out)}" if result.labels_left_out else ""]
     left += [
-        f"detections left out: {_counted(result.detections_left_out)}" if result.detections_left_out else ""
+        f"excluded detections: {_counted(result.detections_left_out)}" if result.detections_left_out else ""
     ]
     return [
         Table(
@@ -239,7 +238,7 @@ def _counted(reasons: Mapping[str, int]) -> str:
 
 
 def _plot_nuscenes(result: NuScenesResult, path: str | Path) -> Path:
-    """At the four distances."""
+    """Plot the curves at the four distances."""
     recall = np.linspace(0, 1, SAMPLE_COUNT)
     panels = [
         (

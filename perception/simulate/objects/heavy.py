@@ -1,20 +1,20 @@
 """Large vehicles: lorries, buses, trailers and construction vehicles, in the sizes of nuScenes' boxes.
 
-Every function returns a mesh with its origin on the ground under the centre, x forward, which fills the sizes
-drawn exactly. Means and spreads are near those published for nuScenes (Caesar et al., CVPR 2020).
+Every function returns a mesh that fills the drawn sizes exactly, with its origin on the ground under the
+centre and x forward. Means and spreads are close to those published for nuScenes (Caesar et al., CVPR 2020).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from perception.simulate.mesh import Mesh, box, capsule, cylinder, merge_meshes
+from perception.simulate.mesh import Mesh, box, capsule, cylinder, merge_meshes, sample_size
 from perception.simulate.surface import Material
 
 
 def sample_truck(rng: np.random.Generator) -> Mesh:
-    """A lorry: cab, chassis, and a box body, a tarpaulin or an empty platform behind."""
-    length, width, height = _size(rng, (7.2, 2.45, 2.95), (1.4, 0.12, 0.4))
+    """Return a lorry: cab, chassis, and a box body, a tarpaulin or an empty platform behind."""
+    length, width, height = sample_size(rng, (7.2, 2.45, 2.95), (1.4, 0.12, 0.4))
     cab, deck = min(2.1, 0.3 * length), 0.95
     paint, body = float(rng.uniform(0.05, 0.5)), float(rng.uniform(0.2, 0.6))
     front = length / 2
@@ -50,8 +50,8 @@ def sample_truck(rng: np.random.Generator) -> Mesh:
 
 
 def sample_bus(rng: np.random.Generator) -> Mesh:
-    """A bus: one long body with a band of windows."""
-    length, width, height = _size(rng, (11.3, 2.75, 3.3), (1.2, 0.12, 0.2))
+    """Return a bus: one long body with a band of windows."""
+    length, width, height = sample_size(rng, (11.3, 2.75, 3.3), (1.2, 0.12, 0.2))
     paint = float(rng.uniform(0.1, 0.5))
     parts = [
         box((0, 0, (0.35 + height) / 2), (length, width, height - 0.35), Material.PAINT, paint),
@@ -69,8 +69,8 @@ def sample_bus(rng: np.random.Generator) -> Mesh:
 
 
 def sample_trailer(rng: np.random.Generator) -> Mesh:
-    """The trailer of a lorry, on its axles and its stand."""
-    length, width, height = _size(rng, (11.8, 2.6, 3.7), (1.6, 0.12, 0.25))
+    """Return the trailer of a lorry, on its axles and its stand."""
+    length, width, height = sample_size(rng, (11.8, 2.6, 3.7), (1.6, 0.12, 0.25))
     low = 1.1
     body = float(rng.uniform(0.2, 0.6))
     parts = [
@@ -85,8 +85,8 @@ def sample_trailer(rng: np.random.Generator) -> Mesh:
 
 
 def sample_construction_vehicle(rng: np.random.Generator) -> Mesh:
-    """An excavator on tracks, or a loader on wheels."""
-    length, width, height = _size(rng, (6.4, 2.7, 3.1), (0.9, 0.2, 0.3))
+    """Return an excavator on tracks, or a loader on wheels."""
+    length, width, height = sample_size(rng, (6.4, 2.7, 3.1), (0.9, 0.2, 0.3))
     paint = float(rng.uniform(0.25, 0.55))
     parts: list[Mesh] = []
     if rng.random() < 0.6:
@@ -107,21 +107,12 @@ def sample_construction_vehicle(rng: np.random.Generator) -> Mesh:
     return _filled(parts, length, width, height)
 
 
-def _size(
-    rng: np.random.Generator, mean_m: tuple[float, float, float], deviation_m: tuple[float, float, float]
-) -> tuple[float, float, float]:
-    """Length, width and height within two standard deviations of the mean."""
-    offset = np.clip(rng.standard_normal(3), -2, 2) * np.array(deviation_m)
-    length, width, height = np.array(mean_m) + offset
-    return float(length), float(width), float(height)
-
-
 def _filled(parts: list[Mesh], length: float, width: float, height: float) -> Mesh:
     return merge_meshes(parts).resized(length, width, height)
 
 
 def _wheels(axles_m: list[float], width: float, radius: float) -> list[Mesh]:
-    """A wheel on either side of each axle."""
+    """Return a wheel on either side of each axle."""
     return [
         cylinder(
             (along, side * (width / 2 - 0.35), radius), (along, side * width / 2, radius), radius,
@@ -133,7 +124,7 @@ def _wheels(axles_m: list[float], width: float, radius: float) -> list[Mesh]:
 
 
 def _lights(length: float, width: float, height: float) -> list[Mesh]:
-    """Reflectors at the corners."""
+    """Return reflectors at the corners."""
     return [
         box((end * length / 2, side * 0.42 * width, height), (0.03, 0.25, 0.15), Material.REFLECTOR)
         for end in (-1.0, 1.0)

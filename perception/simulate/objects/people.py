@@ -10,10 +10,9 @@ from perception.simulate.surface import Material
 
 
 def sample_pedestrian(rng: np.random.Generator, *, walking: bool | None = None) -> Mesh:
-    """A pedestrian: walking or standing, adult or child, with or without bag.
+    """Return a pedestrian: walking or standing, adult or child, with or without a bag.
 
-    Returns:
-        Mesh with its origin on the ground under the centre, x forward.
+    The origin is on the ground under the centre, x forward.
     """
     walks = bool(rng.random() < 0.65) if walking is None else walking
     height = (
@@ -37,11 +36,7 @@ def sample_pedestrian(rng: np.random.Generator, *, walking: bool | None = None) 
 
 
 def sample_cyclist(rng: np.random.Generator) -> Mesh:
-    """A rider on a bicycle.
-
-    Returns:
-        Mesh with its origin on the ground under the centre, x forward.
-    """
+    """Return a rider on a bicycle, with the origin on the ground under the centre, x forward."""
     lean = float(rng.uniform(0.08, 0.32))
     crank = float(rng.uniform(0, 2 * np.pi))
     cloth = rng.uniform(0.06, 0.5, 2)
@@ -79,7 +74,9 @@ def _torso_and_head(reflectivity: float) -> list[Mesh]:
 
 
 def _arms(stride_m: float, swing_rad: float, reflectivity: float) -> list[Mesh]:
-    """Arms swing against the legs; a large angle on a standing person is a held telephone."""
+    """Return arms that swing against the legs; a large angle on a standing person means holding a
+    telephone.
+    """
     parts = []
     for side in (-1.0, 1.0):
         angle = -side * np.sign(stride_m) * swing_rad
@@ -93,7 +90,7 @@ def _arms(stride_m: float, swing_rad: float, reflectivity: float) -> list[Mesh]:
 
 
 def bicycle_parts(reflectivity: float = 0.3) -> list[Mesh]:
-    """Frame, wheels and handlebar of a bicycle of 1.75 m, x forward, wheels on z = 0."""
+    """Return frame, wheels and handlebar of a bicycle of 1.75 m, x forward, wheels on z = 0."""
     rear, front, radius = (-0.52, 0.0, 0.35), (0.54, 0.0, 0.35), 0.34
     crank, saddle, head = (-0.08, 0.0, 0.32), (-0.2, 0.0, 0.95), (0.38, 0.0, 0.88)
     frame = tubes([rear, crank, saddle, rear], 0.022, Material.METAL, reflectivity)
@@ -109,7 +106,7 @@ def bicycle_parts(reflectivity: float = 0.3) -> list[Mesh]:
 
 
 def _wheel(center: tuple[float, float, float], radius: float) -> Mesh:
-    """Tyre and a few spokes; most rays pass between them."""
+    """Return a tyre and a few spokes; most rays pass between them."""
     angles = np.linspace(0, 2 * np.pi, 15)
     rim = [(center[0] + radius * np.cos(a), 0.0, center[2] + radius * np.sin(a)) for a in angles]
     spokes = [tubes([center, rim[k]], 0.006, Material.METAL, 0.2) for k in range(0, 14, 2)]

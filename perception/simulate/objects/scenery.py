@@ -1,7 +1,7 @@
-"""What stands beside streets: buildings, plants, walls, fences, poles, signs and clutter.
+"""Scenery along streets: buildings, plants, walls, fences, poles, signs and clutter.
 
-Every function returns a mesh with its origin on the ground under the centre; its long side is along x and
-its front faces -y. Lengths in metres.
+Every function returns a mesh with its origin on the ground under the centre. Its long side is along x and its
+front faces -y. Lengths are in metres.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perception.simulate.surface import Material
 
 
 def building(length: float, depth: float, height: float, rng: np.random.Generator) -> Mesh:
-    """A house with windows, a door and a flat or gabled roof."""
+    """Return a house with windows, a door and a flat or gabled roof."""
     wall = float(rng.uniform(0.22, 0.48))
     parts = [box((0, 0, height / 2 - 0.5), (length, depth, height + 1.0), Material.MASONRY, wall)]
     parts.append(_windows(length, depth, height))
@@ -39,7 +39,7 @@ def building(length: float, depth: float, height: float, rng: np.random.Generato
 
 
 def _windows(length: float, depth: float, height: float) -> Mesh:
-    """Panes on all four walls, 3 cm in front of them."""
+    """Return panes on all four walls, 3 cm in front of them."""
     z = np.arange(1.6, height - 0.8, 2.9)
     if not len(z):
         z = np.array([1.4])
@@ -61,7 +61,7 @@ def _panes(
     direction: npt.NDArray[np.float64],
     offset: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """(panes, 4, 3) corners of windows of 1.2 x 1.4 m on one wall."""
+    """Return (panes, 4, 3) corners of windows of 1.2 x 1.4 m on one wall."""
     centers = [a * direction + offset + np.array([0, 0, h]) for a in along for h in z]
     up = np.array([0, 0, 0.7])
     corners = [[c - 0.6 * direction - up, c + 0.6 * direction - up, c + 0.6 * direction + up,
@@ -78,7 +78,7 @@ def _gable(length: float, depth: float, eaves: float, rise: float) -> Mesh:
 
 
 def _projection(length: float, depth: float, height: float, wall: float, rng: np.random.Generator) -> Mesh:
-    """A balcony, a bay or a porch on the front."""
+    """Return a balcony, a bay or a porch on the front."""
     x = float(rng.uniform(-0.4, 0.4)) * length
     if rng.random() < 0.5 and height > 5:
         level = 2.9 * float(rng.integers(1, max(2, int(height / 2.9))))
@@ -87,7 +87,7 @@ def _projection(length: float, depth: float, height: float, wall: float, rng: np
 
 
 def tree(height: float, rng: np.random.Generator, *, conifer: bool = False) -> Mesh:
-    """A trunk, some branches and a crown of leaf clusters that rays can pass through."""
+    """Return a trunk, some branches and a crown of leaf clusters that rays can pass through."""
     crown_base = height * (0.12 if conifer else float(rng.uniform(0.25, 0.42)))
     trunk_radius = 0.022 * height
     trunk = cylinder((0, 0, -0.3), (0, 0, 0.75 * height), trunk_radius, Material.BARK, end_radius=0.05)
@@ -113,7 +113,7 @@ def _branch(base: float, radius: float, half: float, rng: np.random.Generator) -
 
 
 def _ball(count: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """(count, 3) points in a unit ball, more of them near its surface, with a lumpy outline."""
+    """Return (count, 3) points in a unit ball, denser near its surface, with a lumpy outline."""
     points = rng.normal(size=(count, 3))
     points /= np.linalg.norm(points, axis=1, keepdims=True) + 1e-9
     lumps = rng.normal(size=(4, 3))
@@ -122,7 +122,7 @@ def _ball(count: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
 
 
 def bush(radius: float, height: float, rng: np.random.Generator) -> Mesh:
-    """A rounded shrub."""
+    """Return a rounded shrub."""
     points = _ball(int(np.clip(220 * radius * height, 60, 500)), rng)
     points[:, 2] = np.abs(points[:, 2])
     centers = (points * np.array([radius, radius, height])).astype(np.float32)
@@ -131,7 +131,7 @@ def bush(radius: float, height: float, rng: np.random.Generator) -> Mesh:
 
 
 def hedge(length: float, thickness: float, height: float, rng: np.random.Generator) -> Mesh:
-    """A clipped hedge: dense foliage around a dark core."""
+    """Return a clipped hedge: dense foliage around a dark core."""
     count = int(np.clip(45 * length * height, 50, 2500))
     centers = (rng.random((count, 3)) - [0.5, 0.5, 0.0]) * [length, thickness, height]
     core = box((0, 0, 0.4 * height), (0.96 * length, 0.5 * thickness, 0.85 * height), Material.LEAF, 0.2)
@@ -139,14 +139,14 @@ def hedge(length: float, thickness: float, height: float, rng: np.random.Generat
 
 
 def wall(length: float, height: float, rng: np.random.Generator) -> Mesh:
-    """A garden wall with a coping."""
+    """Return a garden wall with a coping."""
     tone = float(rng.uniform(0.22, 0.45))
     body = box((0, 0, height / 2 - 0.2), (length, 0.24, height + 0.4), Material.MASONRY, tone)
     return merge_meshes([body, box((0, 0, height + 0.03), (length, 0.34, 0.07), Material.MASONRY, tone)])
 
 
 def fence(length: float, height: float, rng: np.random.Generator) -> Mesh:
-    """A picket fence, a wire fence or a guard rail."""
+    """Return a picket fence, a wire fence or a guard rail."""
     kind = int(rng.integers(0, 3))
     posts = np.arange(-length / 2, length / 2 + 0.01, 2.0)
     parts = [box((float(x), 0, height / 2), (0.08, 0.08, height), Material.METAL) for x in posts]
@@ -161,7 +161,7 @@ def fence(length: float, height: float, rng: np.random.Generator) -> Mesh:
 
 
 def lamp_post(rng: np.random.Generator) -> Mesh:
-    """A street lamp with an arm over the road."""
+    """Return a street lamp with an arm over the road."""
     height = float(rng.uniform(4.5, 8.0))
     post = cylinder((0, 0, -0.2), (0, 0, height), 0.085, Material.METAL, end_radius=0.05)
     arm = tubes([(0, 0, height), (0, -1.2, height + 0.2)], 0.04, Material.METAL)
@@ -169,7 +169,7 @@ def lamp_post(rng: np.random.Generator) -> Mesh:
 
 
 def traffic_sign(rng: np.random.Generator) -> Mesh:
-    """A round or square plate on a pole; signs are retro-reflecting. It faces +x and -x."""
+    """Return a retro-reflecting round or square plate on a pole, facing +x and -x."""
     height = float(rng.uniform(2.1, 2.7))
     pole = cylinder((0, 0, -0.2), (0, 0, height + 0.3), 0.035, Material.METAL, sides=6)
     if rng.random() < 0.5:
@@ -180,13 +180,15 @@ def traffic_sign(rng: np.random.Generator) -> Mesh:
 
 
 def traffic_light() -> Mesh:
-    """A signal on a pole."""
+    """Return a signal on a pole."""
     pole = cylinder((0, 0, -0.2), (0, 0, 3.4), 0.07, Material.METAL)
     return merge_meshes([pole, box((0.1, 0, 2.7), (0.28, 0.32, 0.9), Material.METAL, 0.1)])
 
 
 def clutter(rng: np.random.Generator) -> Mesh:
-    """Bins, bollards, boxes, benches, parked bicycles, cones: what detectors take for people."""
+    """Return a bin, bollard, box, bench, parked bicycle or cone: objects that detectors mistake for
+    people.
+    """
     kind = int(rng.integers(0, 6))
     if kind == 0:
         body = box((0, 0, 0.5), (0.58, 0.65, 1.0), Material.METAL, float(rng.uniform(0.1, 0.4)))
@@ -209,7 +211,7 @@ def clutter(rng: np.random.Generator) -> Mesh:
 
 
 def billboard(rng: np.random.Generator) -> Mesh:
-    """An advertising pillar or a bus shelter."""
+    """Return an advertising pillar or a bus shelter."""
     if rng.random() < 0.5:
         return cylinder((0, 0, 0), (0, 0, 2.9), 0.65, Material.MASONRY, sides=14)
     posts = [box((x, y, 1.2), (0.08, 0.08, 2.4), Material.METAL) for x in (-1.9, 1.9) for y in (-0.6, 0.6)]

@@ -1,4 +1,4 @@
-"""Small things on the road: motorcycles, traffic cones and barriers, in the sizes of nuScenes' boxes.
+"""Small objects on the road: motorcycles, traffic cones and barriers, in the sizes of nuScenes' boxes.
 
 Every function returns a mesh with its origin on the ground under the centre, x forward.
 """
@@ -14,7 +14,7 @@ from perception.simulate.surface import Material
 
 
 def sample_motorcycle(rng: np.random.Generator) -> Mesh:
-    """A motorcycle or scooter of about 2.1 m, with a rider or without."""
+    """Return a motorcycle or scooter of about 2.1 m, with or without a rider."""
     length, width = float(rng.normal(2.1, 0.12)), float(rng.normal(0.8, 0.06))
     paint = float(rng.uniform(0.05, 0.5))
     parts = [
@@ -44,7 +44,7 @@ def sample_motorcycle(rng: np.random.Generator) -> Mesh:
 
 
 def sample_cone(rng: np.random.Generator) -> Mesh:
-    """A traffic cone with a foot and two bright bands."""
+    """Return a traffic cone with a foot and two bright bands."""
     height = float(np.clip(rng.normal(0.95, 0.15), 0.5, 1.3))
     foot = 0.38 * height
     parts = [box((0, 0, 0.02), (foot, foot, 0.04), Material.RUBBER, 0.1)]
@@ -63,7 +63,7 @@ def sample_cone(rng: np.random.Generator) -> Mesh:
 
 
 def sample_barrier(rng: np.random.Generator) -> Mesh:
-    """A barrier across x, 2.5 m wide: concrete, or a fence with a foot at either end."""
+    """Return a barrier across x, 2.5 m wide: concrete, or a fence with a foot at either end."""
     thick, wide, high = 0.5, float(rng.normal(2.45, 0.2)), float(rng.normal(1.0, 0.06))
     if rng.random() < 0.6:
         tone = float(rng.uniform(0.3, 0.55))

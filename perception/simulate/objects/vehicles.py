@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from perception.simulate.mesh import Mesh, box, cylinder, lofted_triangles, merge_meshes
+from perception.simulate.mesh import Mesh, box, cylinder, lofted_triangles, merge_meshes, sample_size
 from perception.simulate.surface import SURFACES, Material
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,10 +24,10 @@ class VehicleBody:
         size_m, size_sigma_m: mean and standard deviation of length, width, height.
         top: side profile of the top line, (length fraction, height fraction) from rear to front.
         belt: height fraction of the lower edge of the windows.
-        glazed: length fractions between which side windows lie.
-        rear_glass: whether steep faces behind ``glazed`` are glass too.
-        roof_taper: how much narrower the roof is than the belt, as a fraction of the width.
-        plan_taper: how much narrower the ends are than the middle, as a fraction of the width.
+        glazed: length fractions of the side windows' ends.
+        rear_glass: True if steep faces behind ``glazed`` are glass too.
+        roof_taper: reduction of the roof's width relative to the belt, as a fraction of the width.
+        plan_taper: reduction of the width at the ends relative to the middle, as a fraction of the width.
         axles: length fractions of the rear and front axle.
         wheel_radius_m: radius of the tyres.
     """
@@ -97,37 +97,29 @@ BODIES: Final[dict[str, VehicleBody]] = {
     ),
 }  # fmt: skip
 
-#: Vertices of the cross-section of a body, and the edge indices that are side windows and roof.
+#: Vertices of a body's cross-section, and its edges that are side windows and roof.
 _RING: Final = 9
 _WINDOW_EDGES: Final = (2, 5)
 _ROOF_EDGES: Final = (3, 4)
 
 
-def sample_size(body: VehicleBody, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Length, width and height in metres, within two standard deviations of the body's mean."""
-    offset = np.clip(rng.standard_normal(3), -2, 2) * np.array(body.size_sigma_m)
-    length, width, height = np.array(body.size_m) + offset
-    return float(length), float(width), float(height)
-
-
 def sample_vehicle(rng: np.random.Generator) -> tuple[str, Mesh]:
-    """A vehicle with random size and paint, and a body drawn with the shares of traffic.
+    """Return class name and mesh of a vehicle with random size and paint, and a body by traffic share.
 
-    Returns:
-        Class name and mesh: origin on the ground under the centre, x forward.
+    The origin is on the ground under the centre, x forward.
     """
     bodies = list(BODIES.values())
     shares = np.array([body.share for body in bodies])
     shape = bodies[int(rng.choice(len(bodies), p=shares / shares.sum()))]
-    # Dark, metallic and light cars; most scans of cars are dim.
+    # Dark, metallic and light paint; most cars appear dim in scans.
     reflectivity = float(
         rng.choice([0.02, 0.05, 0.2, 0.38], p=[0.3, 0.2, 0.25, 0.25]) * rng.uniform(0.7, 1.3)
     )
-    return shape.label, vehicle_mesh(shape, sample_size(shape, rng), reflectivity)
+    return shape.label, vehicle_mesh(shape, sample_size(rng, shape.size_m, shape.size_sigma_m), reflectivity)
 
 
 def vehicle_mesh(body: VehicleBody, size_m: tuple[float, float, float], reflectivity: float) -> Mesh:
-    """Mesh of one vehicle.
+    """Return the mesh of one vehicle.
 
     Args:
         body: shape.
@@ -143,7 +135,7 @@ def vehicle_mesh(body: VehicleBody, size_m: tuple[float, float, float], reflecti
 
 
 def _stations(body: VehicleBody) -> FloatArray:
-    """Length fractions of the cross-sections: profile corners, window posts and an even spread."""
+    """Return length fractions of the cross-sections: profile corners, window posts and an even spread."""
     posts = np.linspace(body.glazed[0], body.glazed[1], 3)
     values = np.concatenate(
         [np.array([s for s, _ in body.top]), np.linspace(0, 1, 13), posts - 0.012, posts + 0.012]
@@ -156,7 +148,7 @@ def _stations(body: VehicleBody) -> FloatArray:
 
 
 def _shell(body: VehicleBody, size_m: tuple[float, float, float], reflectivity: float) -> Mesh:
-    """The skin of the body, closed at both ends."""
+    """Return the skin of the body, closed at both ends."""
     stations = _stations(body)
     rings, glass_height = _cross_sections(body, stations, size_m)
     triangles = lofted_triangles(len(stations), _RING)
@@ -181,11 +173,7 @@ def _shell(body: VehicleBody, size_m: tuple[float, float, float], reflectivity: 
 def _cross_sections(
     body: VehicleBody, stations: FloatArray, size_m: tuple[float, float, float]
 ) -> tuple[FloatArray, FloatArray]:
-    """Rings of the skin.
-
-    Returns:
-        (stations, 9, 3) vertices in metres, and (stations,) height of the top above the belt in metres.
-    """
+    """Return (stations, 9, 3) vertices, and (stations,) heights of the top above the belt, metres."""
     length, width, height = size_m
     fractions, heights = np.array(body.top).T
     top = np.interp(stations, fractions, heights) * height
@@ -204,7 +192,7 @@ def _cross_sections(
 def _glass_quads(
     body: VehicleBody, stations: FloatArray, rings: FloatArray, glass_height: FloatArray
 ) -> npt.NDArray[np.bool_]:
-    """(stations - 1, 9) bool: which quads of the skin are windows."""
+    """Return a (stations - 1, 9) mask of the skin's quads that are windows."""
     middle = (stations[1:] + stations[:-1]) / 2
     tall = (glass_height[1:] + glass_height[:-1]) / 2
     first, last = body.glazed
@@ -236,7 +224,7 @@ def _wheels(body: VehicleBody, size_m: tuple[float, float, float]) -> list[Mesh]
 
 
 def _lamps_and_plates(body: VehicleBody, size_m: tuple[float, float, float]) -> list[Mesh]:
-    """Retro-reflecting plates at both ends, lamps at the corners: the bright spots of a car's scan."""
+    """Return retro-reflecting plates and lamps: the bright spots of a car's scan."""
     length, width, height = size_m
     ends = ((-1.0, body.belt - 0.17, 0.16), (1.0, 0.30, 0.10))
     parts = []

@@ -1,5 +1,4 @@
-"""Evaluation of tracks: by KITTI's rules CLEAR MOT averaged over recall (AB3DMOT) and HOTA (TrackEval), by
-nuScenes' rules AMOTA and what belongs to it."""
+"""Tracking metrics: CLEAR MOT over recall (AB3DMOT) and HOTA (TrackEval) for KITTI, AMOTA for nuScenes."""
 
 from __future__ import annotations
 

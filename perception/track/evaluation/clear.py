@@ -1,10 +1,12 @@
 """CLEAR MOT averaged over recall, as AB3DMOT defines it: sAMOTA, AMOTA, AMOTP, and MOTA at its best score.
 
-Weng et al., "3D Multi-Object Tracking: A Baseline and New Evaluation Metrics" (IROS 2020), and the program
-that belongs to it, of which this keeps what decides figures: a result's score is the mean of its track; a
-result that was matched at a lower threshold is never excused at a higher one; labels that do not count
-(truncated, largely hidden, of the neighbouring class) match all the same, and their results are no false
-alarms.
+Source: Weng et al., "3D Multi-Object Tracking: A Baseline and New Evaluation Metrics" (IROS 2020), and its
+program. This module reproduces the details of the program that change figures:
+
+- The score of a result is the mean score of its track.
+- A result that matched at a lower threshold is never excused at a higher one.
+- Ignored labels (truncated, heavily occluded, neighbouring class) still match, and their results are not
+  false positives.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
 from perception.data.camera import DONT_CARE
-from perception.track.evaluation.table import Float64Array, SequencePair
+from perception.track.evaluation.table import Float64Array, SequencePair, rows_by_frame
 
-#: Class to the class that looks like it: neither a find nor a false alarm.
+#: Class to its similar class, whose matches count neither as true nor as false positives.
 NEIGHBOURS: Mapping[str, str] = {"car": "van", "pedestrian": "person_sitting"}
-#: Least overlap in space of a find.
+#: Least 3D overlap of a match.
 LEAST_OVERLAP = 0.25
-#: Results of no more than so many pixels' height are excused.
+#: Results up to this height in the image are excused.
 LEAST_HEIGHT_PX = 25.0
 #: Labels count up to this occlusion and truncation.
 MOST_OCCLUSION, MOST_TRUNCATION = 2, 0
@@ -32,27 +34,27 @@ MOST_OCCLUSION, MOST_TRUNCATION = 2, 0
 _SAMPLES = 40
 _NOT = 1e9
 _ALL = -10000.0
-#: So that rounding of a mean does not decide at the threshold that was taken from it.
+#: Keeps a track whose rounded mean equals the threshold.
 _ABOVE = 1.0 + 1e-12
 
 
 @dataclass(frozen=True)
 class ClearMeasures:
-    """What AB3DMOT's evaluation tells of a class; shares, not percent.
+    """AB3DMOT's metrics of one class; ratios in [0, 1], not percent.
 
     Attributes:
-        samota: scaled MOTA averaged over 40 recall positions; the figure that trackers are ranked by.
-        amota: MOTA averaged over them.
-        amotp: MOTP averaged over them.
-        mota: at the threshold where it is greatest; minus infinity without labels.
-        motp: mean overlap in space there.
-        recall, precision, f1: there.
-        mostly_tracked, partly_tracked, mostly_lost: shares of the labelled tracks there.
-        id_switches: labelled things that change the track.
-        fragments: labelled things whose track breaks.
-        true_positives, false_positives, false_negatives: boxes there.
-        labels: boxes that count there.
-        threshold: mean score of a track from which on it is counted.
+        samota: scaled MOTA averaged over 40 recall positions; the figure that ranks trackers.
+        amota, amotp: MOTA and MOTP averaged over the same positions.
+        mota: at the threshold where it is greatest; minus infinity without labels. Fields below: same
+            threshold.
+        motp: mean 3D overlap.
+        recall, precision, f1: of boxes.
+        mostly_tracked, partly_tracked, mostly_lost: shares of the labelled tracks.
+        id_switches: labelled objects whose track id changes.
+        fragments: labelled objects whose track breaks.
+        true_positives, false_positives, false_negatives: boxes.
+        labels: boxes that count.
+        threshold: least mean score of a counted track.
     """
 
     samota: float
@@ -75,17 +77,12 @@ class ClearMeasures:
     threshold: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
+        """Return plain values by name."""
         return asdict(self)
 
 
 def clear_measures(sequences: Sequence[SequencePair], label: str) -> ClearMeasures:
-    """The measures of a class over all sequences.
-
-    Args:
-        sequences: labels and results.
-        label: class name, in any case.
-    """
+    """Compute the metrics of one class over all sequences; ``label`` in any case."""
     held = [_Sequence(pair, label.lower()) for pair in sequences]
     every = _count(held, _ALL)
     thresholds, recalls = _thresholds(every.scores * _ABOVE, every.true_positives + every.false_negatives)
@@ -102,7 +99,7 @@ def clear_measures(sequences: Sequence[SequencePair], label: str) -> ClearMeasur
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
-    """Labels and results of a frame: rows of the sequence's arrays, and overlaps between them."""
+    """Label rows and result rows of a frame, and their overlaps."""
 
     labels: npt.NDArray[np.int64]
     results: npt.NDArray[np.int64]
@@ -110,13 +107,13 @@ class _Frame:
 
 
 class _Sequence:
-    """What of a sequence does not depend on the threshold, and which results were ever matched."""
+    """Threshold-independent data of a sequence, and which results ever matched."""
 
     def __init__(self, pair: SequencePair, label: str) -> None:
         labels, results = pair.labels, pair.results
         kinds = (label, NEIGHBOURS.get(label, label))
         types, found = np.char.lower(labels.type), np.char.lower(results.type)
-        things = np.isin(types, kinds) & (labels.track_id != -1)
+        objects = np.isin(types, kinds) & (labels.track_id != -1)
         wanted = np.isin(found, kinds) & (results.track_id != -1)
         self.excused_labels = (
             (labels.occluded > MOST_OCCLUSION)
@@ -128,20 +125,15 @@ class _Sequence:
         self.matched_once = np.zeros(len(results), np.bool_)
         self.label_ids, self.result_ids = labels.track_id, results.track_id
         overlap = pair.matrix("3d")
-        rows = [np.flatnonzero(mask) for mask in (things, wanted)]
-        parts = [
-            np.split(row, np.searchsorted(frame[row], np.arange(1, pair.frames)))
-            for row, frame in zip(rows, (labels.frame, results.frame), strict=True)
-        ]
-        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in zip(*parts, strict=True)]
-        identities, which = np.unique(results.track_id[rows[1]], return_inverse=True)
-        sums = np.bincount(which, results.score[rows[1]], len(identities))
+        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in rows_by_frame(pair, objects, wanted)]
+        identities, which = np.unique(results.track_id[wanted], return_inverse=True)
+        sums = np.bincount(which, results.score[wanted], len(identities))
         self.mean_score = np.full(len(results), -np.inf)
-        self.mean_score[rows[1]] = (sums / np.bincount(which, minlength=len(identities)))[which]
+        self.mean_score[wanted] = (sums / np.bincount(which, minlength=len(identities)))[which]
 
 
 def _covered(pair: SequencePair, region: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which results lie by more than half in a region that is not labelled."""
+    """Mark results that an unlabelled region covers by more than half."""
     overlaps = pair.overlaps
     inside = region[overlaps.label] & (overlaps.over_detection["2d"] > 0.5)
     covered = np.zeros(len(pair.results), np.bool_)
@@ -177,7 +169,7 @@ class _Counts:
         return self.overlap / self.true_positives if self.true_positives else 0.0
 
     def scaled_mota(self, recall: float) -> float:
-        """MOTA of those that this recall can reach, in [0, 1]."""
+        """Return MOTA in [0, 1], relative to the best value possible at this recall."""
         if not self.labels:
             return -np.inf
         ratio = 1.0 - (self._errors - (1.0 - recall) * self.labels) / (recall * self.labels)
@@ -215,7 +207,7 @@ def _count_frame(
     total: _Counts,
     histories: dict[int, list[tuple[int, bool]]],
 ) -> Float64Array:
-    """Add a frame; the scores of the results that were matched."""
+    """Add one frame to the sums; return the scores of its matched results."""
     kept = ~(sequence.mean_score[frame.results] < threshold)
     results, overlap = frame.results[kept], frame.overlap[:, kept]
     label, result = _assign(overlap)
@@ -238,7 +230,7 @@ def _count_frame(
 
 
 def _assign(overlap: Float64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Pairs of rows and columns: as many as can be, of those the ones that overlap most."""
+    """Return matched rows and columns: as many as possible, then by greatest overlap."""
     if not overlap.size:
         none = np.zeros(0, np.int64)
         return none, none
@@ -250,7 +242,7 @@ def _assign(overlap: Float64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def _count_history(tracks: list[int], excused: list[bool], total: _Counts) -> None:
-    """Switches and fragments of a labelled thing, and how much of it was tracked."""
+    """Add the id switches, fragments and coverage of one labelled object."""
     if all(excused):
         return
     total.tracks += 1
@@ -277,7 +269,7 @@ def _count_history(tracks: list[int], excused: list[bool], total: _Counts) -> No
 
 
 def _thresholds(scores: Float64Array, wanted: int) -> tuple[list[float], list[float]]:
-    """Scores at which recall comes nearest to 1/40, 2/40, ..., and those positions."""
+    """Return the scores whose recall is nearest to 1/40, 2/40, ..., and those positions."""
     descending = np.sort(scores)[::-1].tolist()
     thresholds: list[float] = []
     recalls: list[float] = []

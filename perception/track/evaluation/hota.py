@@ -1,8 +1,8 @@
-"""HOTA on the boxes in the image, as TrackEval computes it for KITTI.
+"""HOTA on image boxes, as TrackEval computes it for KITTI.
 
-Luiten et al., "HOTA: A Higher Order Metric for Evaluating Multi-Object Tracking" (IJCV 2021), and the rules
-of TrackEval for KITTI: results that match a label that does not count are left out, and so are unmatched ones
-that are small or lie in regions that are not labelled.
+Source: Luiten et al., "HOTA: A Higher Order Metric for Evaluating Multi-Object Tracking" (IJCV 2021), with
+TrackEval's rules for KITTI. Results that match an ignored label are removed. Unmatched results are removed if
+they are small or lie in an unlabelled region.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from scipy.optimize import linear_sum_assignment
 
 from perception.data.camera import DONT_CARE
 from perception.track.evaluation.clear import LEAST_HEIGHT_PX, MOST_OCCLUSION, MOST_TRUNCATION
-from perception.track.evaluation.table import Float64Array, SequencePair
+from perception.track.evaluation.table import Float64Array, SequencePair, rows_by_frame
 
-#: Class to the classes that are neither a find nor a false alarm.
+#: Class to its similar classes, whose matches count neither as true nor as false positives.
 NEIGHBOURS = {"car": ("van",), "pedestrian": ("person", "person_sitting")}
-#: Overlaps that are averaged over.
+#: Overlap levels of the average.
 LEVELS: Float64Array = np.arange(0.05, 0.99, 0.05)
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -29,15 +29,15 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class HotaMeasures:
-    """Means over the levels of overlap; shares, not percent.
+    """Means over all overlap levels; ratios in [0, 1], not percent.
 
     Attributes:
         hota: root of detection accuracy times association accuracy.
-        deta: share of boxes found, of all that are labelled or found.
-        assa: how far tracks and labelled tracks agree over time.
+        deta: detection accuracy, the matched share of all labelled or reported boxes.
+        assa: association accuracy, the agreement of tracks and labelled tracks over time.
         detre, detpr: recall and precision of boxes.
         assre, asspr: recall and precision of associations.
-        loca: mean overlap of what was found.
+        loca: mean overlap of matches.
     """
 
     hota: float
@@ -50,13 +50,13 @@ class HotaMeasures:
     loca: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
+        """Return plain values by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
-    """Numbers of the labelled tracks and of the tracks in a frame, and overlaps between them."""
+    """Label track numbers and result track numbers of a frame, and their overlaps."""
 
     labels: npt.NDArray[np.int64]
     results: npt.NDArray[np.int64]
@@ -65,7 +65,7 @@ class _Frame:
 
 @dataclass(frozen=True, eq=False)
 class _Counts:
-    """Of a sequence, by level: (L,) each, associations and overlaps summed over true positives."""
+    """Sums of one sequence, (L,) per overlap level."""
 
     found: Float64Array
     missed: Float64Array
@@ -77,12 +77,7 @@ class _Counts:
 
 
 def hota_measures(sequences: Sequence[SequencePair], label: str) -> HotaMeasures:
-    """HOTA and its parts for a class over all sequences.
-
-    Args:
-        sequences: labels and results.
-        label: class name, in any case.
-    """
+    """Compute HOTA and its parts for one class over all sequences; ``label`` in any case."""
     counts = [_count(_frames(pair, label.lower())) for pair in sequences]
     none = np.zeros(len(LEVELS))
     total = _Counts(**{
@@ -107,10 +102,10 @@ def hota_measures(sequences: Sequence[SequencePair], label: str) -> HotaMeasures
 
 
 def _frames(pair: SequencePair, label: str) -> list[_Frame]:
-    """What counts in each frame, with identities numbered from 0."""
+    """Return the counting boxes of each frame, with track ids renumbered from 0."""
     labels, results = pair.labels, pair.results
     types, found = np.char.lower(labels.type), np.char.lower(results.type)
-    things = np.isin(types, (label, *NEIGHBOURS.get(label, ()))) & (labels.track_id >= 0)
+    objects = np.isin(types, (label, *NEIGHBOURS.get(label, ()))) & (labels.track_id >= 0)
     wanted = (found == label) & (results.track_id >= 0)
     excused = (
         (labels.occluded > MOST_OCCLUSION) | (np.trunc(labels.truncated) > MOST_TRUNCATION) | (types != label)
@@ -121,13 +116,8 @@ def _frames(pair: SequencePair, label: str) -> list[_Frame]:
     excusable = results.box_2d[:, 3] - results.box_2d[:, 1] <= LEAST_HEIGHT_PX + _EPSILON
     excusable[overlaps.detection[inside]] = True
     lookup = pair.matrix("2d")
-    rows = [np.flatnonzero(mask) for mask in (things, wanted)]
-    parts = [
-        np.split(row, np.searchsorted(frame[row], np.arange(1, pair.frames)))
-        for row, frame in zip(rows, (labels.frame, results.frame), strict=True)
-    ]
     kept = []
-    for g, t in zip(*parts, strict=True):
+    for g, t in rows_by_frame(pair, objects, wanted):
         overlap = lookup.of(g, t)
         gone = _left_out(overlap, excused[g], excusable[t])
         kept.append((g[~excused[g]], t[~gone], overlap[~excused[g]][:, ~gone]))
@@ -149,7 +139,7 @@ def _frames(pair: SequencePair, label: str) -> list[_Frame]:
 def _left_out(
     overlap: Float64Array, excused: npt.NDArray[np.bool_], excusable: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Results that do not count: those of excused labels, and unmatched ones that may be excused."""
+    """Mark results that do not count: matches of ignored labels, and excusable results without a match."""
     gone = excusable.copy()
     if overlap.size:
         near = np.where(overlap < 0.5 - _EPSILON, 0.0, overlap)

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perception.evaluate.box_table import BoxTable, Float64Array
+from perception.evaluate.box_table import BoxTable, Float64Array, finite_or_none
 from perception.evaluate.nuscenes.result import mean_of_known
 from perception.track.evaluation.nuscenes_matching import ClassScenes
 from perception.track.evaluation.nuscenes_scenes import CLASSES, scenes_of
 
-#: Recalls that scores are chosen for.
+#: Recalls at which tracks are evaluated.
 RECALL: Float64Array = np.linspace(0.1, 1, 40).round(12)
-#: What counts where a recall is not reached.
+#: Values of recalls that are not reached.
 _WORST_AMOTA, _WORST_AMOTP = 0.0, 2.0
 _WORST = {
     "recall": 0.0, "motar": 0.0, "mota": 0.0, "motp": 2.0, "false_alarms": 500.0, "true_positives": 0.0,
@@ -43,16 +43,17 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class NuScenesTracking:
-    """What the benchmark tells; shares in [0, 1], metres, seconds, NaN where there is nothing to tell.
+    """Metrics of the nuScenes tracking benchmark; ratios in [0, 1], metres, seconds, NaN where undefined.
+
+    ``amota`` and ``amotp`` are means over 40 recalls. The other figures hold at the score where MOTA is
+    greatest; a class without labels has NaN everywhere.
 
     Attributes:
-        classes: class name to figures by name. ``amota`` and ``amotp`` are means over 40 recalls; the others
-            are where MOTA is greatest: ``recall``, ``motar``, ``labels``, ``mota``, ``motp`` (mean distance),
-            ``mostly_tracked`` and ``mostly_lost`` (things), ``false_alarms`` (in a hundred frames),
-            ``true_positives`` (without switches), ``false_positives``, ``false_negatives``, ``id_switches``,
-            ``fragments``, ``first_found_s`` (until a thing is found) and ``longest_gap_s``. A class without
-            labels has NaN everywhere.
-        frames, scenes: how many there are.
+        classes: class name to figures by name (``FIGURES``). ``motp`` is a mean distance. ``mostly_tracked``
+            and ``mostly_lost`` count objects. ``false_alarms`` counts boxes per hundred frames.
+            ``true_positives`` excludes switches. ``first_found_s`` is the time until the first match of an
+            object.
+        frames, scenes: how many were evaluated.
     """
 
     classes: Mapping[str, Mapping[str, float]]
@@ -60,28 +61,28 @@ class NuScenesTracking:
     scenes: int
 
     def figure(self, name: str) -> float:
-        """Over the classes that have it: the sum of counts, the mean of the others.
+        """Return a figure over all classes: the sum of counts, the mean of everything else.
 
         Raises:
-            KeyError: no such figure.
+            KeyError: the name is unknown.
         """
         values = [found[name] for found in self.classes.values()]
         return float(np.nansum(values)) if name in _SUMS else mean_of_known(values)
 
     @property
     def figures(self) -> dict[str, float]:
-        """All of them."""
+        """All figures by name."""
         return {name: self.figure(name) for name in FIGURES}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; None where undefined."""
+        """Return plain values for JSON; None where undefined."""
         return {
             "protocol": "nuscenes tracking",
             "frames": self.frames,
             "scenes": self.scenes,
-            **{name: _plain(value) for name, value in self.figures.items()},
+            **{name: finite_or_none(value) for name, value in self.figures.items()},
             "classes": {
-                label: {name: _plain(value) for name, value in found.items()}
+                label: {name: finite_or_none(value) for name, value in found.items()}
                 for label, found in self.classes.items()
             },
         }
@@ -95,26 +96,28 @@ def nuscenes_measures(
     time_us: Sequence[int] | npt.NDArray[np.int64],
     racks: BoxTable | None = None,
 ) -> NuScenesTracking:
-    """Judge tracks by the distance of centres on the ground.
+    """Evaluate tracks by centre distance on the ground.
 
     Args:
-        labels: boxes with ``track_id``, points and distance from the vehicle, in world axes. Those of other
-            classes do not take part.
+        labels: boxes with ``track_id``, point counts and ego distances, in world axes. Other classes are
+            ignored.
         results: boxes with ``track_id`` and scores, of the same frames in the same axes.
-        scene: (F,) number of the scene of each frame that ``frame`` of the tables counts.
-        time_us: (F,) microseconds; not the same twice in a scene.
-        racks: bicycle racks: bicycles and motorcycles inside them count on neither side.
+        scene: (F,) scene number of each frame.
+        time_us: (F,) microseconds, unique within a scene.
+        racks: bicycle racks; bicycles and motorcycles inside them are ignored.
 
     Raises:
-        ValueError: a result without score, an identity twice in a frame and class, or a frame without scene.
+        ValueError: a result without score, a repeated id within a frame and class, or a frame without scene.
     """
     scenes, times = np.asarray(scene, np.int64), np.asarray(time_us, np.int64)
     for table in (labels, results):
         if len(table) and (table.frame[-1] >= len(scenes) or len(scenes) != len(times)):
-            raise ValueError(f"{len(scenes)} scenes and {len(times)} times of frames, but more frames")
+            raise ValueError(
+                f"{len(scenes)} scenes and {len(times)} times given; pass one of each for every frame"
+            )
         _check_identities(table)
     if np.isnan(results.score).any():
-        raise ValueError(f"result {int(np.isnan(results.score).argmax())} has no score")
+        raise ValueError(f"result {int(np.isnan(results.score).argmax())} has no score; add one to each box")
     parts = scenes_of(labels, results, scene=scenes, time_us=times, racks=racks)
     classes = {name: _measured(ClassScenes(parts, number)) for number, name in enumerate(CLASSES)}
     return NuScenesTracking(classes, len(scenes), len(parts))
@@ -123,11 +126,13 @@ def nuscenes_measures(
 def _check_identities(table: BoxTable) -> None:
     if (table.track_id < 0).any():
         row = int((table.track_id < 0).argmax())
-        raise ValueError(f"a {table.label[row]} of frame {table.frame[row]} has no track_id")
+        raise ValueError(
+            f"frame {table.frame[row]}: a {table.label[row]} has no track_id; add one to each box"
+        )
     seen = set()
     for key in zip(table.frame.tolist(), table.label.tolist(), table.track_id.tolist(), strict=True):
         if key in seen:
-            raise ValueError(f"frame {key[0]} has a {key[1]} of one identity more than once")
+            raise ValueError(f"frame {key[0]}: {key[1]} {key[2]} occurs twice; make ids unique in each frame")
         seen.add(key)
 
 
@@ -150,7 +155,7 @@ def _measured(held: ClassScenes) -> dict[str, float]:
 
 
 def _thresholds(scores: Float64Array, boxes: int) -> list[float]:
-    """Scores at which the recalls are reached, of those that are; least first."""
+    """Return the scores at which each reachable recall is reached, lowest first."""
     if not len(scores):
         return []
     recall = np.arange(1, len(scores) + 1) / boxes
@@ -160,10 +165,6 @@ def _thresholds(scores: Float64Array, boxes: int) -> list[float]:
 
 
 def _mean(values: list[float], worst: float) -> float:
-    """Over all recalls; NaN and those that are not reached count as the worst."""
+    """Average over all recalls; NaN and unreached recalls count as the worst value."""
     known = np.array(values + [worst] * (len(RECALL) - len(values)))
     return float(np.where(np.isnan(known), worst, known).mean())
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else value

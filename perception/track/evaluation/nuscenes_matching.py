@@ -1,7 +1,7 @@
-"""Which label each track is at, frame by frame, at a least score: CLEAR MOT as nuScenes counts it.
+"""Matching of labels and tracks per frame: CLEAR MOT as nuScenes counts it.
 
-A label keeps the track that it had where that is still near; the others are assigned by distance (Bernardin
-and Stiefelhagen, "Evaluating Multiple Object Tracking Performance", 2008, as motmetrics has it).
+A label keeps its previous track while that is near; all others are assigned by distance. Source: Bernardin
+and Stiefelhagen, "Evaluating Multiple Object Tracking Performance" (2008), as implemented by motmetrics.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scipy.optimize import linear_sum_assignment
 from perception.evaluate.box_table import Float64Array, Rows
 from perception.track.evaluation.nuscenes_scenes import TrackingScene
 
-#: Centres nearer than this on the ground match.
+#: Greatest ground distance of a match.
 MATCH_M = 2.0
-#: Seconds between frames, as durations are counted.
+#: Seconds between frames.
 _FRAME_S = 0.5
 _MOSTLY, _HARDLY = 0.8, 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
-    """Identities of a frame's labels and tracks, scores of the latter, and distances, NaN where too far."""
+    """Ids of a frame's labels and tracks, track scores, and distances (NaN beyond the match distance)."""
 
     labels: list[int]
     tracks: Rows
@@ -35,7 +35,7 @@ class _Frame:
 
 @dataclass
 class _History:
-    """What happened to a labelled thing: numbers of its frames, and whether it was found there."""
+    """Frame numbers of a labelled object, and whether it was matched in each."""
 
     frame: list[int] = field(default_factory=list)
     found: list[bool] = field(default_factory=list)
@@ -46,12 +46,13 @@ class Counts:
     """Sums over all scenes at one least score.
 
     Attributes:
-        frames: with a label or a track.
-        labels, matches, switches, misses, false_positives: boxes; a switch is no match.
+        frames: frames with a label or a track.
+        labels, matches, switches, misses, false_positives: boxes; a switch is not a match.
         distance_m: sum over matches and switches.
-        mostly_tracked, mostly_lost, fragments: labelled things, and how often their tracks break.
-        found: of them, how many were found at all, and
-        first_s, gap_s: sums over those of the time until then, and of the longest time without.
+        mostly_tracked, mostly_lost: labelled objects.
+        fragments: breaks of their tracks.
+        found: labelled objects that were matched at all.
+        first_s, gap_s: sums over found objects: time until the first match, longest time without one.
         scores: of the matches.
     """
 
@@ -71,7 +72,7 @@ class Counts:
     scores: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, float]:
-        """The measures at this score, by name; NaN where there is nothing to measure."""
+        """Return the metrics by name; NaN where undefined."""
         hits = self.matches + self.switches
         errors = self.misses + self.switches + self.false_positives
         recall = self.matches / self.labels
@@ -97,12 +98,7 @@ class Counts:
 
 
 class ClassScenes:
-    """The scenes as one class sees them: what does not depend on the least score.
-
-    Args:
-        scenes: all of them.
-        label: number of the class.
-    """
+    """Labels and tracks of one class in all scenes, independent of the least score."""
 
     def __init__(self, scenes: Sequence[TrackingScene], label: int) -> None:
         self._scenes = [_frames(scene, label) for scene in scenes]
@@ -112,7 +108,7 @@ class ClassScenes:
         )
 
     def count(self, least_score: float) -> Counts:
-        """All frames with the tracks of at least this score."""
+        """Count all frames, using only tracks of at least this score."""
         total = Counts()
         for frames in self._scenes:
             _count_scene(frames, least_score, total)
@@ -140,9 +136,10 @@ def _frames(scene: TrackingScene, label: int) -> list[_Frame]:
 
 
 def _distances(labels: Float64Array, tracks: Float64Array) -> Float64Array:
-    """(N, M) distances, by squares and products, as the program that they are compared with has them.
+    """Return (N, M) distances by the same expansion of squares that nuscenes-devkit uses.
 
-    Far from the map's origin that is some micrometres off, as much as the figures are to agree to.
+    Far from the map's origin the expansion is a few micrometres off, as large as the tolerance of the
+    figures.
     """
     squared = -2 * (labels @ tracks.T)
     squared += np.einsum("ij,ij->i", labels, labels)[:, None]
@@ -188,7 +185,7 @@ def _count_scene(frames: Sequence[_Frame], least_score: float, total: Counts) ->
 def _matches(
     labels: list[int], tracks: list[int], distance: Float64Array, partner: dict[int, int]
 ) -> dict[int, int]:
-    """Row of each label that is found to the column of its track."""
+    """Return label row to track column for every matched label."""
     near = ~np.isnan(distance)
     if not near.any():
         return {}
@@ -212,7 +209,7 @@ def _matches(
 
 
 def _count_history(history: _History, total: Counts) -> None:
-    """Whether a labelled thing was tracked, from when on, and where the track breaks."""
+    """Add the coverage, delay, gaps and fragments of one labelled object."""
     found: Any = np.array(history.found)
     share = found.sum() / len(found)
     total.mostly_tracked += int(share >= _MOSTLY)
@@ -225,6 +222,6 @@ def _count_history(history: _History, total: Counts) -> None:
     total.fragments += int((span[:-1] & ~span[1:]).sum())
     total.found += 1
     total.first_s += _FRAME_S * float(frame[seen[0]] - frame[0])
-    # Frames without, before the first box, between two, and behind the last.
+    # Gaps before the first match, between two matches, and after the last.
     ends = np.concatenate([[frame[0] - 1], frame[seen], [frame[-1] + 1]])
     total.gap_s += _FRAME_S * float(np.diff(ends).max() - 1)

@@ -1,8 +1,8 @@
-"""Labels and tracks of nuScenes' scenes as its tracking benchmark looks at them.
+"""Labels and tracks of nuScenes' scenes, filtered and completed as its tracking benchmark does.
 
-What does not count is left out, tracks get the mean of their scores, and what is missing between two boxes of
-an identity is filled in. As in nuscenes-devkit, what is filled in leans to the farther box: its program takes
-the share of the one for that of the other.
+Boxes that do not count are removed, and each track gets its mean score. Missing boxes between two boxes of a
+track are interpolated. The weights of the two boxes are swapped, as in nuscenes-devkit, so an interpolated
+box lies nearer to the box that is farther in time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ CLASSES = tuple(TRACKING_RANGES_M)
 
 
 class SceneBoxes(NamedTuple):
-    """Boxes of a scene by frame, those that were filled in behind the others of a frame.
+    """Boxes of a scene by frame; interpolated boxes follow the others of their frame.
 
     Attributes:
-        frame: (M,) int64 number of the frame in its scene.
-        label: (M,) int64 number of the class.
+        frame: (M,) int64 frame number in the scene.
+        label: (M,) int64 class number.
         track_id: (M,) int64.
         centre: (M, 2) float64, metres on the ground.
-        score: (M,) float64 mean of the track.
+        score: (M,) float64 mean score of the track.
     """
 
     frame: Rows
@@ -37,14 +37,14 @@ class SceneBoxes(NamedTuple):
     score: Float64Array
 
     def rows(self, which: Rows) -> SceneBoxes:
-        """Those of row numbers, in their order."""
+        """Return the given rows, in their order."""
         return SceneBoxes(
             self.frame[which], self.label[which], self.track_id[which], self.centre[which], self.score[which]
         )
 
 
 class TrackingScene(NamedTuple):
-    """A scene with all that counts in it, and how many frames it has."""
+    """Counting labels and results of a scene, and its number of frames."""
 
     labels: SceneBoxes
     results: SceneBoxes
@@ -54,14 +54,14 @@ class TrackingScene(NamedTuple):
 def scenes_of(
     labels: BoxTable, results: BoxTable, *, scene: Rows, time_us: Rows, racks: BoxTable | None
 ) -> list[TrackingScene]:
-    """The scenes of tables; arguments as of :func:`~perception.track.evaluation.nuscenes_measures`."""
+    """Split tables into scenes; arguments as in :func:`~perception.track.evaluation.nuscenes_measures`."""
     kept = [table.rows(left_out(table, racks, TRACKING_RANGES_M)[0]) for table in (labels, results)]
     found = []
     for number in np.unique(scene).tolist():
         frames = np.flatnonzero(scene == number)
         frames = frames[np.argsort(time_us[frames], kind="stable")]
         if (np.diff(time_us[frames]) == 0).any():
-            raise ValueError(f"scene {number} has a time twice; frames of a scene differ in time")
+            raise ValueError(f"scene {number}: two frames have the same time; make time_us unique per scene")
         place = np.full(len(scene), -1)
         place[frames] = np.arange(len(frames))
         truth, told = (_filled(_boxes(table, place), time_us[frames].tolist()) for table in kept)
@@ -70,7 +70,7 @@ def scenes_of(
 
 
 def _boxes(table: BoxTable, place: Rows) -> SceneBoxes:
-    """The boxes of one scene, whose frames have a place in it."""
+    """Return the boxes of one scene, given each frame's place in it (-1 for frames of other scenes)."""
     rows = np.flatnonzero(place[table.frame] >= 0)
     rows = rows[np.argsort(place[table.frame[rows]], kind="stable")]
     number = {name: at for at, name in enumerate(CLASSES)}
@@ -78,13 +78,13 @@ def _boxes(table: BoxTable, place: Rows) -> SceneBoxes:
     identity, owner = np.unique(table.track_id[rows], return_inverse=True)
     score = table.score[rows].copy()
     for part in np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1]):
-        # A mean of each list by itself: scores are compared to the last bit.
+        # One np.mean per track: scores must equal the devkit's to the last bit.
         score[part] = np.mean(score[part]) if len(part) else score[part]
     return SceneBoxes(place[table.frame[rows]], label, identity[owner], table.boxes[rows, :2], score)
 
 
 def _filled(boxes: SceneBoxes, times: list[int]) -> SceneBoxes:
-    """With a box in every frame between the first and the last of each identity."""
+    """Add an interpolated box in every frame between the first and the last box of each track."""
     frame, label = boxes.frame.tolist(), boxes.label.tolist()
     by_track: dict[int, list[int]] = {}
     for row, identity in enumerate(boxes.track_id.tolist()):

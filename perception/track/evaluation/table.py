@@ -1,4 +1,4 @@
-"""Labels and results of whole sequences, and where they overlap, as the measures of tracking need them."""
+"""Labels and results of whole sequences with their overlaps, as the tracking metrics use them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Float64Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SequencePair:
-    """A sequence's labels beside what a tracker found.
+    """Labels and tracking results of a sequence.
 
     Attributes:
         name: of the sequence.
         frames: how many there are.
-        labels: rows by frame; regions that are not labelled among them.
+        labels: rows by frame, including unlabelled regions.
         results: rows by frame, with scores.
     """
 
@@ -38,23 +38,34 @@ class SequencePair:
 
     @cached_property
     def overlaps(self) -> Overlaps:
-        """Pairs of a label and a result of one frame that share something."""
+        """Overlapping pairs of a label and a result of the same frame."""
         return find_overlaps(_table(self.labels), _table(self.results))
 
     def matrix(self, metric: str, *, over: str = "union") -> PairLookup:
-        """Overlaps as a lookup; ``over="detection"`` is the part of the result that is covered."""
+        """Return a lookup of overlaps; ``over="detection"`` is the covered share of the result."""
         found = self.overlaps
         values: Any = found.over_union if over == "union" else found.over_detection
         return PairLookup(found.label, found.detection, values[metric], len(self.results))
+
+
+def rows_by_frame(
+    pair: SequencePair, label_mask: npt.NDArray[np.bool_], result_mask: npt.NDArray[np.bool_]
+) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Return the masked label rows and result rows of each frame."""
+    parts = []
+    for table, mask in ((pair.labels, label_mask), (pair.results, result_mask)):
+        rows = np.flatnonzero(mask)
+        parts.append(np.split(rows, np.searchsorted(table.frame[rows], np.arange(1, pair.frames))))
+    return list(zip(*parts, strict=True))
 
 
 class PairLookup:
     """Overlap of any label with any result of a sequence.
 
     Args:
-        label, result: (P,) rows of the pairs that share something.
+        label, result: (P,) rows of the overlapping pairs.
         value: (P,) their overlap.
-        results: how many rows of results there are.
+        results: number of result rows.
     """
 
     def __init__(
@@ -65,7 +76,7 @@ class PairLookup:
         self._keys, self._values, self._results = keys[order], value[order], max(1, results)
 
     def of(self, label: npt.NDArray[np.int64], result: npt.NDArray[np.int64]) -> Float64Array:
-        """(len(label), len(result)) overlaps of rows; 0 where they share nothing."""
+        """Return (len(label), len(result)) overlaps of rows; 0 where they do not overlap."""
         keys = label[:, None] * self._results + result[None, :]
         if not len(self._keys):
             return np.zeros(keys.shape)
@@ -76,16 +87,16 @@ class PairLookup:
 def load_sequences(
     labels: Path, results: Path, lengths: Mapping[str, int] | None = None
 ) -> list[SequencePair]:
-    """The sequences of a folder laid out as KITTI's tracking data, with a tracker's files.
+    """Load the sequences of a folder in KITTI's tracking layout, with a tracker's files.
 
     Args:
         labels: folder with ``label_02/`` and, unless lengths are given, ``seqmap.txt``.
-        results: folder with a file ``SSSS.txt`` for each sequence, or with ``data/`` that holds them.
-        lengths: frames of each sequence to judge.
+        results: folder with a file ``SSSS.txt`` per sequence, or with ``data/`` that holds them.
+        lengths: frames of each sequence to evaluate.
 
     Raises:
-        DataError: a file is missing or damaged, a row lies behind the end of its sequence, an identity stands
-            twice in one frame, or a result has no score.
+        DataError: a file is missing or damaged, a row lies beyond the end of its sequence, a track id repeats
+            in a frame, or a result has no score.
     """
     folder = results / "data" if (results / "data").is_dir() else results
     lengths = read_sequence_lengths(labels / "seqmap.txt") if lengths is None else lengths
@@ -105,7 +116,8 @@ def _checked(path: Path, frames: int, *, scored: bool) -> TrackRows:
     rows = rows.rows(np.argsort(rows.frame, kind="stable"))
     if len(rows) and rows.frame[-1] >= frames:
         raise DataError(
-            f"{path}: frame {rows.frame[-1]} is behind the end: seqmap.txt says {frames} frames, from 0"
+            f"{path}: frame {rows.frame[-1]} is beyond the end. seqmap.txt lists {frames} frames, numbered"
+            " from 0; correct one of the two files"
         )
     things = rows.rows((rows.type != DONT_CARE) & (rows.track_id >= 0))
     pairs = np.stack([things.frame, things.track_id], axis=1)
@@ -113,10 +125,10 @@ def _checked(path: Path, frames: int, *, scored: bool) -> TrackRows:
     if scored and (counts > 1).any():
         frame, identity = unique[counts.argmax()]
         raise DataError(
-            f"{path}: frame {frame} has track id {identity} more than once; identities are unique"
+            f"{path}: frame {frame} has track id {identity} twice; make track ids unique in each frame"
         )
     if scored and np.isnan(rows.score).any():
-        raise DataError(f"{path}: rows without a score; results have 18 fields, the last one the score")
+        raise DataError(f"{path}: rows without a score; write 18 fields per row, the score last")
     return rows
 
 

@@ -1,1 +1,1 @@
-"""Frames for training: batches, augmentation, pasted objects and pseudo-labels."""
+"""Training frames: batches, augmentation, pasted objects and pseudo-labels."""

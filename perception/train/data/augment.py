@@ -1,4 +1,4 @@
-"""Random changes of a training frame. Every function is pure and takes its random generator."""
+"""Random augmentation of training frames. Every function is pure and takes its random generator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def augment(
     classes: Sequence[str],
     random: np.random.Generator,
 ) -> TrainingFrame:
-    """Paste and disturb objects, change the sensor, then flip, turn, scale and shift the whole frame."""
+    """Paste and disturb objects, change the sensor, then flip, rotate, scale and shift the whole frame."""
     frame = paste_objects(frame, objects, config, classes, random)
     frame = disturb_objects(frame, config, random)
     frame = change_sensor(frame, config, random)
@@ -36,7 +36,7 @@ def paste_objects(
     classes: Sequence[str],
     random: np.random.Generator,
 ) -> TrainingFrame:
-    """Fill a frame with objects of other frames until it holds the configured number of each class."""
+    """Paste objects of other frames until the frame has the configured number of each class."""
     boxes, labels = list(frame.boxes), list(frame.labels)
     pasted: list[FloatArray] = []
     for index, name in enumerate(classes):
@@ -68,7 +68,7 @@ def paste_objects(
 def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
     """Remove the points that boxes from row ``first`` on hide from the origin.
 
-    Objects that lose all of their points are labelled as ignored: nothing tells that they are there.
+    Objects that lose all of their points become ignored, because nothing in the scan shows them.
     """
     hidden = np.zeros(len(frame.points), dtype=bool)
     for box in frame.boxes[first:]:
@@ -82,7 +82,7 @@ def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
 
 
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
-    """Swing an object around the sensor, and sometimes move it away and thin it as distance would."""
+    """Rotate an object around the sensor, and sometimes move it away and thin it as distance would."""
     points, box = sample.points, sample.box.copy()
     if random.random() < 0.5:
         azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
@@ -113,7 +113,7 @@ def _rotation(angle_rad: float) -> FloatArray:
 
 
 def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
-    """Lift or lower an object to the ground of its new place, where points tell how high that is."""
+    """Move an object to the ground height at its new position, if enough points show it."""
     near = np.abs(scene[:, 0] - sample.box[0]) < 2.5
     near &= np.abs(scene[:, 1] - sample.box[1]) < 2.5
     if int(near.sum()) < 20:
@@ -129,7 +129,7 @@ def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
 
 
 def _collides(box: FloatArray, others: Sequence[FloatArray]) -> bool:
-    """Whether a box touches any other in bird's-eye view (separating axes; 0.1 m of air kept)."""
+    """True if a box touches another in bird's-eye view (separating axes, with 0.1 m clearance)."""
     if not others:
         return False
     stack = np.stack(others)
@@ -158,7 +158,7 @@ def _overlap(first: FloatArray, second: FloatArray, *, air_m: float = 0.1) -> bo
 def disturb_objects(
     frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator
 ) -> TrainingFrame:
-    """Turn and shift each object on its own, unless it would hit another."""
+    """Rotate and shift each object on its own, unless it would hit another."""
     if config.object_noise_m == 0 and config.object_noise_rad == 0:
         return frame
     points, boxes = frame.points.copy(), frame.boxes.copy()
@@ -181,7 +181,7 @@ def disturb_objects(
 def transform_scene(
     frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator
 ) -> TrainingFrame:
-    """Flip, rotate, scale and shift everything together."""
+    """Flip, rotate, scale and shift the whole frame."""
     points, boxes = frame.points.copy(), frame.boxes.copy()
     if config.flip and random.random() < 0.5:
         points[:, 1] *= -1

@@ -1,4 +1,4 @@
-"""Batches by number: sample ``i`` of a run is the same whenever and wherever it is made."""
+"""Batches by number: sample ``i`` of a run is reproducible in any process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sparse_core.common.interruption import ignore_stop_signals
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Frames of one optimiser step.
+    """Frames of one optimizer step.
 
     Attributes:
-        clouds: one (N_i, 4) float32 tensor a frame.
+        clouds: one (N_i, 4) float32 tensor per frame.
         boxes: (B, M, 7) float32, padded with zeros.
-        labels: (B, M) int64; -1 objects to ignore, -2 padding.
+        labels: (B, M) int64; -1 for ignored objects, -2 for padding.
     """
 
     clouds: list[Tensor]
@@ -34,11 +34,11 @@ class Batch:
     labels: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
+        """Move the batch to another device."""
         return self._each(lambda part: part.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory."""
+        """Copy the batch to page-locked memory."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -49,12 +49,12 @@ PADDING = -2
 
 
 class SampleSequence(Dataset[TrainingFrame]):
-    """Augmented samples by number; each draws from a generator seeded by (seed, number).
+    """Augmented samples by number; each uses a generator seeded by (seed, number).
 
     Args:
         frames: main data set.
         extra: further frames, mixed in with ``config.extra_share`` during the first part of training.
-        objects: what to paste, by class index.
+        objects: objects to paste, by class index.
         config: of the run.
     """
 
@@ -82,14 +82,14 @@ class SampleSequence(Dataset[TrainingFrame]):
         return augment(frame, self.objects, self.config.augment, self.config.detector.head.classes, random)
 
     def _shuffled(self, number: int) -> TrainingFrame:
-        """Every frame once an epoch, in an order of its own each epoch."""
+        """Return every frame once per epoch, in a new order each epoch."""
         epoch, position = divmod(number, len(self.frames))
         order = np.random.default_rng((self.config.seed, 1, epoch)).permutation(len(self.frames))
         return self.frames[int(order[position])]
 
 
 def collate(frames: Sequence[TrainingFrame]) -> Batch:
-    """Frames to a batch."""
+    """Collate frames to a batch."""
     most = max(1, *(len(frame.boxes) for frame in frames)) if frames else 1
     boxes = torch.zeros(len(frames), most, 7, dtype=torch.float32)
     labels = torch.full((len(frames), most), PADDING, dtype=torch.int64)
@@ -102,9 +102,9 @@ def collate(frames: Sequence[TrainingFrame]) -> Batch:
 def batches(
     samples: SampleSequence, *, first_step: int, workers: int, pin: bool, ranks: Ranks = ALONE
 ) -> Iterator[Batch]:
-    """Batches from ``first_step`` on, prepared by worker processes, at most one a core.
+    """Yield batches from ``first_step`` on, prepared by worker processes (at most one per core).
 
-    Batches do not depend on how many there are. Of several ranks each gets its part of every batch.
+    Batches do not depend on the number of workers. Each rank gets its part of every batch.
     """
     workers = min(workers, max(1, (os.cpu_count() or 1) // ranks.count))
     whole = samples.config.batch_size
@@ -125,6 +125,6 @@ def batches(
 
 
 def _start_worker(worker: int) -> None:
-    # The training ends them once it has saved.
+    # The training process ends its workers after it has saved.
     ignore_stop_signals()
     torch.set_num_threads(1)

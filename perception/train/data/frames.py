@@ -1,4 +1,4 @@
-"""Frames that are ready to be changed: points, boxes and class indices."""
+"""Training frames: points, boxes and class indices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perception.types import FloatArray
 
 IntArray = npt.NDArray[np.int64]
 
-#: Class index of objects that look like a class but do not count, in training as in the KITTI protocol.
+#: Class index of objects that resemble a class and are ignored, as in the KITTI protocol.
 IGNORED = -1
 
 
@@ -30,9 +30,9 @@ class TrainingFrame:
 
     Attributes:
         frame_id: name of the frame.
-        points: (N, 4) float32, LiDAR frame, z as seen from the height of the data that weights were made of.
-        boxes: (M, 7) float32, the same.
-        labels: (M,) int64 class indices, -1 for objects to ignore.
+        points: (N, 4) float32, LiDAR frame, with z shifted to the sensor height of the training data.
+        boxes: (M, 7) float32, in the same frame.
+        labels: (M,) int64 class indices, -1 for ignored objects.
     """
 
     frame_id: str
@@ -42,13 +42,13 @@ class TrainingFrame:
 
 
 class FrameReader(NamedTuple):
-    """Reads a frame whenever it is asked for.
+    """Reader of a frame that is not kept in memory.
 
     Attributes:
-        data_set: that holds it.
-        position: of it there.
+        data_set: of the frame.
+        position: of the frame in the data set.
         labels: class index by class name.
-        bare: boxes and labels of it, without points.
+        bare: its boxes and labels, without points.
     """
 
     data_set: DataSet
@@ -57,16 +57,12 @@ class FrameReader(NamedTuple):
     bare: TrainingFrame
 
     def __call__(self) -> TrainingFrame:
-        """The frame, from its files."""
+        """Read the frame from its files."""
         return _training_frame(self.data_set[self.position], self.labels)
 
 
 class LoadedFrames(Sequence[TrainingFrame]):
-    """Frames in memory, and after them those that are read again whenever they are used.
-
-    Args:
-        entries: of both kinds.
-    """
+    """Sequence of frames, some in memory and some read again at every use."""
 
     def __init__(self, entries: Iterable[TrainingFrame | FrameReader] = ()) -> None:
         self._entries = list(entries)
@@ -93,7 +89,9 @@ class LoadedFrames(Sequence[TrainingFrame]):
         return sum(entry.points.nbytes for entry in self._entries if isinstance(entry, TrainingFrame))
 
     def bare(self) -> list[TrainingFrame]:
-        """All frames with boxes and labels, without a look at files; those not in memory have no points."""
+        """Return all frames with boxes and labels, without reading files; frames not in memory have no
+        points.
+        """
         return [entry.bare if isinstance(entry, FrameReader) else entry for entry in self._entries]
 
 
@@ -109,11 +107,11 @@ def load_frames(
     Args:
         data_set: to read.
         classes: names in the order of their indices.
-        memory_bytes: frames whose points would take more than this are read again whenever they are used.
-        on_damaged: called with what is wrong with a frame, which is then left out.
+        memory_bytes: memory for points; further frames are read again at every use.
+        on_damaged: called with the error of a damaged frame, which is then skipped.
 
     Raises:
-        DataError: a frame is damaged, and nobody asked to leave it out.
+        DataError: a frame is damaged and ``on_damaged`` is None.
     """
     index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
     index |= {name: position for position, name in enumerate(classes)}
@@ -133,7 +131,7 @@ def load_frames(
 
 
 def without_points(frames: Iterable[TrainingFrame]) -> Iterable[TrainingFrame]:
-    """Frames for their boxes and labels alone: nothing is read again."""
+    """Return frames with boxes and labels only, without reading files."""
     return frames.bare() if isinstance(frames, LoadedFrames) else frames
 
 
@@ -142,7 +140,7 @@ def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
     points, boxes = frame.points[np.isfinite(frame.points).all(axis=1)], frame.boxes[kept]
     raised = np.float32(raised_m(frame.cloud))
     if raised:
-        # As a detector looks at them.
+        # Detectors apply the same shift.
         points, boxes = points.copy(), boxes.copy()
         points[:, 2] += raised
         boxes[:, 2] += raised
@@ -155,10 +153,10 @@ def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
 
 
 def with_measured_sizes(config: DetectorConfig, frames: Iterable[TrainingFrame]) -> DetectorConfig:
-    """The configuration with the mean sizes of classes that it has none of, from their boxes.
+    """Add mean sizes of classes to a configuration, measured from boxes.
 
     Args:
-        config: of the detector; sizes that it gives, and those of KITTI's classes, stay.
+        config: of the detector; its own sizes, and those of KITTI's classes, stay.
         frames: labelled with its classes.
     """
     sizes, boxes = dict(config.head.sizes_m), defaultdict(list)
@@ -173,6 +171,6 @@ def with_measured_sizes(config: DetectorConfig, frames: Iterable[TrainingFrame])
 
 
 def class_counts(frames: Iterable[TrainingFrame], classes: Sequence[str]) -> dict[str, int]:
-    """Objects of each class."""
+    """Count the objects of each class."""
     labels = np.concatenate([frame.labels for frame in without_points(frames)] or [np.zeros(0, np.int64)])
     return {name: int((labels == position).sum()) for position, name in enumerate(classes)}

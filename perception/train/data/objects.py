@@ -1,6 +1,6 @@
-"""Objects cut out of training frames, to be pasted into others.
+"""Objects cut out of training frames and pasted into others: ground-truth sampling.
 
-Ground-truth sampling, after SECOND (Yan et al., Sensors 2018).
+Source: SECOND (Yan et al., Sensors 2018).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class ObjectSample:
 
     Attributes:
         label: class index.
-        box: (7,) float32 where it was seen.
-        points: (P, 4) float32 where they were seen.
+        box: (7,) float32 at the original position.
+        points: (P, 4) float32 at the original position.
     """
 
     label: int
@@ -32,7 +32,7 @@ class ObjectSample:
 def collect_objects(
     frames: Sequence[TrainingFrame], *, minimum_points: int = 5
 ) -> dict[int, list[ObjectSample]]:
-    """Objects of all frames by class index; those with fewer points than ``minimum_points`` are left out."""
+    """Collect objects with at least ``minimum_points`` points from all frames, by class index."""
     found: dict[int, list[ObjectSample]] = {}
     for frame in frames:
         for box, label in zip(frame.boxes, frame.labels, strict=True):
@@ -48,12 +48,12 @@ def collect_objects(
 def object_bank(
     frames: Sequence[TrainingFrame], extra: Sequence[TrainingFrame] = (), *, extra_below: int = 0
 ) -> dict[int, list[ObjectSample]]:
-    """What a training pastes: objects of its own frames, by class index, and nobody else's.
+    """Return the objects that a training pastes, by class index.
 
     Args:
         frames: main frames.
-        extra: others that it trains on.
-        extra_below: of a class with fewer objects than this in ``frames``, those of ``extra`` follow.
+        extra: further training frames.
+        extra_below: classes with fewer objects than this in ``frames`` also use those of ``extra``.
     """
     bank = collect_objects(frames)
     for label, samples in collect_objects(extra).items() if extra_below else ():
@@ -63,15 +63,15 @@ def object_bank(
 
 
 def shadowed(points: FloatArray, box: FloatArray) -> np.ndarray:
-    """Mask (N,) of points that the origin sees only through a box: those behind it, not those in it."""
+    """Return an (N,) mask of points behind a box as seen from the origin; points inside it are not masked."""
     origin = local_positions(np.zeros((1, 3), np.float32), box)
     half = box[3:6] / 2
     if (np.abs(origin) <= half).all():
         return np.zeros(len(points), dtype=bool)
-    candidates = _seen_past(points, box)
-    way = (local_positions(points[candidates], box) - origin).T
-    with np.errstate(divide="ignore", invalid="ignore"):  # Where a ray runs along a face, the product is NaN.
-        first, second = (-half - origin).T / way, (half - origin).T / way
+    candidates = _ray_candidates(points, box)
+    ray = (local_positions(points[candidates], box) - origin).T
+    with np.errstate(divide="ignore", invalid="ignore"):  # A ray along a face divides 0 by 0.
+        first, second = (-half - origin).T / ray, (half - origin).T / ray
     enters = np.fmax.reduce(np.minimum(first, second), axis=0)
     leaves = np.fmin.reduce(np.maximum(first, second), axis=0)
     mask = np.zeros(len(points), dtype=bool)
@@ -79,19 +79,21 @@ def shadowed(points: FloatArray, box: FloatArray) -> np.ndarray:
     return mask
 
 
-def _seen_past(points: FloatArray, box: FloatArray) -> np.ndarray:
-    """Rows of the points whose ray from the origin comes near the circle around a box in bird's-eye view."""
+def _ray_candidates(points: FloatArray, box: FloatArray) -> np.ndarray:
+    """Return rows of the points whose ray from the origin passes the circle around a box in bird's-eye
+    view.
+    """
     x, y = points[:, 0], points[:, 1]
     radius = float(np.hypot(box[3], box[4])) / 2 * 1.001 + 0.001
     # |p x c| <= r |p|: the distance of the centre from the ray's line.
-    beside = (x * box[1] - y * box[0]) ** 2 <= np.float32(radius**2) * (x * x + y * y)
+    hits = (x * box[1] - y * box[0]) ** 2 <= np.float32(radius**2) * (x * x + y * y)
     if float(np.hypot(box[0], box[1])) > radius:
-        beside &= x * box[0] + y * box[1] > 0
-    return np.flatnonzero(beside)
+        hits &= x * box[0] + y * box[1] > 0
+    return np.flatnonzero(hits)
 
 
 def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:
-    """Positions of points (N, 4) in the frame of a box (7,): (N, 3)."""
+    """Return (N, 3) positions of (N, 4) points in the frame of a (7,) box."""
     delta = points[:, :3] - box[:3]
     cosine, sine = np.cos(box[6]), np.sin(box[6])
     return np.stack(
@@ -101,7 +103,7 @@ def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:
 
 
 def points_in_box(points: FloatArray, box: FloatArray, *, margin_m: float = 0.0) -> np.ndarray:
-    """Mask (N,) of points inside one box, enlarged by a margin on every side."""
+    """Return an (N,) mask of points inside one box, enlarged by a margin on every side."""
     radius = float(np.hypot(box[3], box[4])) / 2 + 2 * margin_m
     near = np.abs(points[:, 0] - box[0]) < radius
     near &= np.abs(points[:, 1] - box[1]) < radius

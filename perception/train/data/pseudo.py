@@ -1,8 +1,8 @@
-"""Labels for scans that nobody labelled: what a detector is sure of and sees again at its place in the world.
+"""Pseudo-labels: confident detections that neighbouring scans confirm.
 
-A detection becomes a label if its score is high enough and neighbouring scans have one of its class where it
-would be by then. What is neither sure nor surely nothing is cut out of the scan, points and all: learned from
-neither as an object nor as background.
+A detection becomes a label if its score is high enough and neighbouring scans have a detection of its class
+at a consistent position in the world. Doubtful detections are cut out of the scan together with their points,
+so that they are learned neither as objects nor as background.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Pose = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PseudoLabelling:
-    """What is taken for true.
+    """Settings of pseudo-labelling.
 
     Attributes:
-        score: least score of a label, one for all classes; None: those from which the detector reports.
-        doubt: detections from this score on that become no label are cut out.
-        window: so many scans before and after one are looked at.
-        agree: in so many of them a detection must be seen again; fewer where there are fewer.
-        near_m: how far the centres of a thing that stands may lie apart.
-        fastest_m_s: and by how much more a second for one that moves.
-        frame_s: time between scans that have none.
+        score: least score of a label, one for all classes; None: the detector's reporting thresholds.
+        doubt: detections from this score on that do not become labels are cut out.
+        window: number of scans before and after that can confirm a detection.
+        agree: number of scans that must confirm a detection; fewer if fewer exist.
+        near_m: greatest distance between centres of a static object.
+        fastest_m_s: growth of that distance per second for moving objects.
+        frame_s: time between scans without time stamps.
 
     Raises:
-        ValueError: a value out of range.
+        ValueError: a value is out of range.
     """
 
     score: float | None = None
@@ -62,10 +62,10 @@ class PseudoLabelling:
 
 @dataclass(frozen=True, eq=False)
 class ScanDetections:
-    """The detections of a scan.
+    """Detections of a scan.
 
     Attributes:
-        detections: all of them, in the LiDAR frame.
+        detections: in the LiDAR frame.
         pose: (4, 4) world_from_lidar, or None.
         time_s: of the scan.
     """
@@ -75,28 +75,28 @@ class ScanDetections:
     time_s: float
 
     def places(self) -> npt.NDArray[np.float64]:
-        """(M, 3) centres in the world; in the LiDAR frame without a pose."""
+        """Return (M, 3) centres in the world; in the LiDAR frame without a pose."""
         centres = self.detections.boxes[:, :3].astype(np.float64)
         return centres if self.pose is None else centres @ self.pose[:3, :3].T + self.pose[:3, 3]
 
 
-def seen_again(sights: Sequence[ScanDetections], at: int, options: PseudoLabelling) -> BoolArray:
-    """(M,) bool: the detections of a scan that enough of its neighbours have where they would be by then.
+def seen_again(scans: Sequence[ScanDetections], at: int, options: PseudoLabelling) -> BoolArray:
+    """Return an (M,) mask of detections in scan ``at`` that enough neighbouring scans confirm.
 
-    Scans without poses agree with everything: where their boxes are in the world is not known.
+    Scans without poses confirm everything, because positions in the world are unknown.
     """
-    sight = sights[at]
-    first, last = max(0, at - options.window), min(len(sights), at + options.window + 1)
+    scan = scans[at]
+    first, last = max(0, at - options.window), min(len(scans), at + options.window + 1)
     others = [
-        sights[number]
+        scans[number]
         for number in range(first, last)
-        if number != at and sights[number].pose is not None and sight.pose is not None
+        if number != at and scans[number].pose is not None and scan.pose is not None
     ]
-    found = np.zeros(len(sight.detections), np.int64)
-    labels, places = np.array(sight.detections.labels, dtype=object), sight.places()
+    found = np.zeros(len(scan.detections), np.int64)
+    labels, places = np.array(scan.detections.labels, dtype=object), scan.places()
     for other in others:
         theirs = np.array(other.detections.labels, dtype=object)
-        reach_m = options.near_m + options.fastest_m_s * abs(other.time_s - sight.time_s)
+        reach_m = options.near_m + options.fastest_m_s * abs(other.time_s - scan.time_s)
         apart = np.linalg.norm(places[:, None] - other.places()[None], axis=2)
         found += ((apart <= reach_m) & (labels[:, None] == theirs[None])).any(axis=1)
     again: BoolArray = found >= min(options.agree, len(others))
@@ -105,13 +105,13 @@ def seen_again(sights: Sequence[ScanDetections], at: int, options: PseudoLabelli
 
 @dataclass(frozen=True, eq=False)
 class PseudoFrame:
-    """A scan with labels that a detector gave it.
+    """A scan with pseudo-labels.
 
     Attributes:
         frame_id: of the scan.
         points: (N, 4) float32, without those of doubtful detections.
         boxes: (M, 7) float32; labels: M class names.
-        doubtful: detections that were cut out.
+        doubtful: number of detections that were cut out.
     """
 
     frame_id: str
@@ -129,33 +129,34 @@ def pseudo_labels(
     poses: Callable[[Frame, int], tuple[Pose | None, int | None]] | None = None,
     on_frame: Callable[[int], None] | None = None,
 ) -> Iterator[PseudoFrame]:
-    """Label scans of one drive, in the order of time.
+    """Label the scans of one drive, in time order.
 
     Args:
-        detector: whose labels they become.
-        frames: scans; read twice, and not kept.
-        options: what is taken for true.
-        poses: world_from_lidar and time in nanoseconds of a frame and its number; by default those it has.
-        on_frame: called with the number of scans detected in.
+        detector: source of the labels.
+        frames: scans; read twice, and not kept in memory.
+        options: settings.
+        poses: returns world_from_lidar and time in nanoseconds of a frame and its number; by default those of
+            the frame.
+        on_frame: called with the number of processed scans.
 
     Raises:
-        DataError: a scan cannot be read.
+        DataError: a scan is unreadable.
     """
     settings = PseudoLabelling() if options is None else options
-    everything, sights = detector.reporting_everything(), []
+    everything, scans = detector.reporting_everything(), []
     for number, frame in enumerate(frames):
         pose, time_ns = (frame.pose, frame.time_ns) if poses is None else poses(frame, number)
         time_s = number * settings.frame_s if time_ns is None else time_ns / 1e9
         found = everything(frame.cloud)
-        sights.append(ScanDetections(found[found.scores >= settings.doubt], pose, time_s))
+        scans.append(ScanDetections(found[found.scores >= settings.doubt], pose, time_s))
         if on_frame is not None:
             on_frame(number + 1)
     lowest = settings.doubt if settings.score is None else settings.score
     least: Mapping[str, float] = detector.config.nms.report_thresholds if settings.score is None else {}
     for number, frame in enumerate(frames):
-        found = sights[number].detections
+        found = scans[number].detections
         needed = np.array([least.get(label, lowest) for label in found.labels])
-        sure = (found.scores >= needed) & seen_again(sights, number, settings)
+        sure = (found.scores >= needed) & seen_again(scans, number, settings)
         yield _labelled(frame, found, sure)
 
 
@@ -171,15 +172,15 @@ def _labelled(frame: Frame, found: Detections, sure: BoolArray) -> PseudoFrame:
 
 
 def write_pseudo_labels(frames: Iterator[PseudoFrame], folder: Path, *, prefix: str = "") -> dict[str, int]:
-    """Write scans and labels as a KITTI object folder, which ``perceive train --extra`` takes.
+    """Write scans and labels as a KITTI object folder for ``perceive train --extra``.
 
     Args:
-        frames: of :func:`pseudo_labels`.
-        folder: made if missing; all frames are listed in its split ``train``.
-        prefix: of the names of the frames.
+        frames: from :func:`pseudo_labels`.
+        folder: created if missing; its split ``train`` lists all frames.
+        prefix: of the frame names.
 
     Returns:
-        Labels by class name; ``""`` counts what was cut out.
+        Labels by class name; ``""`` counts the detections that were cut out.
 
     Raises:
         DataError: a file cannot be written.

@@ -1,6 +1,6 @@
-"""Frames as another LiDAR would have given them: fewer beams, another height, other ranges and intensities.
+"""Simulated sensor changes: fewer beams, other heights, ranges and intensities.
 
-Each change is off by default, and draws no random number then.
+Each change is off by default and then draws no random number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from perception.train.data.frames import TrainingFrame
 
 
 def change_sensor(frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator) -> TrainingFrame:
-    """All changes of the sensor that a configuration asks for, seen from the origin of the frame."""
+    """Apply all configured sensor changes, as seen from the frame's origin."""
     if config.drop_beams and random.random() < config.drop_beams:
         every = int(random.choice([2, 4]))
         frame = keep_beams(frame, every, int(random.integers(every)), config.beam_gap_rad)
@@ -29,13 +29,13 @@ def change_sensor(frame: TrainingFrame, config: AugmentConfig, random: np.random
 
 
 def keep_beams(frame: TrainingFrame, every: int, first: int, gap_rad: float) -> TrainingFrame:
-    """The points of every so manieth beam, told by their elevation.
+    """Keep the points of every n-th beam, identified by elevation.
 
     Args:
-        frame: as the sensor at the origin saw it.
+        frame: as seen by the sensor at the origin.
         every: 2 keeps half of the beams, 4 a quarter.
-        first: the lowest that is kept.
-        gap_rad: angle between two beams; where they are not evenly spaced, about every so manieth is kept.
+        first: index of the lowest kept beam.
+        gap_rad: angle between two beams; for unevenly spaced beams the selection is approximate.
     """
     points = frame.points
     elevation = np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
@@ -44,7 +44,7 @@ def keep_beams(frame: TrainingFrame, every: int, first: int, gap_rad: float) -> 
 
 
 def raise_sensor(frame: TrainingFrame, height_m: float) -> TrainingFrame:
-    """Everything lower by the height: as measured from higher up, but for what could be seen over."""
+    """Lower everything by the height, as if measured from higher up; occlusion stays unchanged."""
     points, boxes = frame.points.copy(), frame.boxes.copy()
     points[:, 2] -= np.float32(height_m)
     boxes[:, 2] -= np.float32(height_m)
@@ -52,7 +52,7 @@ def raise_sensor(frame: TrainingFrame, height_m: float) -> TrainingFrame:
 
 
 def jitter_ranges(frame: TrainingFrame, deviation_m: float, random: np.random.Generator) -> TrainingFrame:
-    """Each point moved along its ray by a normal distance; none beyond the sensor."""
+    """Move each point along its ray by a normally distributed distance, never behind the sensor."""
     points = frame.points.copy()
     range_m = np.maximum(np.linalg.norm(points[:, :3], axis=1), 1e-3)
     moved = np.maximum(range_m + deviation_m * random.standard_normal(len(points)), 0.0)
@@ -63,7 +63,7 @@ def jitter_ranges(frame: TrainingFrame, deviation_m: float, random: np.random.Ge
 def change_intensity(
     frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator
 ) -> TrainingFrame:
-    """All intensities brighter or darker by one factor, or none at all (zero), kept in [0, 1]."""
+    """Scale all intensities by one factor, or set them to zero, clipped to [0, 1]."""
     points = frame.points.copy()
     factor = random.uniform(1 - config.intensity_scale, 1 + config.intensity_scale)
     if config.drop_intensity and random.random() < config.drop_intensity:

@@ -24,7 +24,7 @@ def drives(load: Callable[[str], Any]) -> Iterator[Any]:
 
 @pytest.fixture
 def study(drives: Any) -> Any:
-    return importlib.import_module("drive.labelled_study")
+    return importlib.import_module("drive.labelled.study")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_no_data_is_named(drives: Any, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_permanence_tells_split_from_joined_and_lost(study: Any) -> None:
     truth_module = importlib.import_module("drive.truth")
-    held = importlib.import_module("drive.labelled_sides").Held
+    held = importlib.import_module("drive.labelled.stores").StoredObject
     truth = truth_module.Truth(days={0: {}})
     for key, place in enumerate([(0.0, 0.0), (5.0, 0.0), (9.0, 0.0), (14.0, 0.0)]):
         truth.sights[key] = [truth_module.Sight(at, 0, "Car", np.array(place)) for at in range(3)]
@@ -91,7 +91,7 @@ def test_permanence_tells_split_from_joined_and_lost(study: Any) -> None:
 @pytest.mark.parametrize("name", ["rtsm", "robotmem"])
 def test_peers_know_what_stands(load: Callable[[str], Any], drives: Any, tmp_path: Path, name: str) -> None:
     pytest.importorskip(name, reason=f"{name} is no dependency: pip install {name}")
-    seen_module = importlib.import_module("drive.labelled_seen")
+    seen_module = importlib.import_module("drive.labelled.scans")
     sights_of = importlib.import_module("memory.tracks").Sights
     seen = []
     for frame in range(10):
@@ -100,7 +100,7 @@ def test_peers_know_what_stands(load: Callable[[str], Any], drives: Any, tmp_pat
         sights = sights_of(
             time_ns=moment.time_ns, track_id=[1, 2], boxes=boxes, labels=["Car", "Tram"], scores=[0.9, 0.8]
         )
-        seen.append(seen_module.Seen(moment, sights, None, 0.0))
+        seen.append(seen_module.Observation(moment, sights, None, 0.0))
     peer = load("memory.drive_peers").peers()[name](tmp_path / name)
     peer.remember(seen)
     asked = peer.asked

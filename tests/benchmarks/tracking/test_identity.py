@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from perception.train.identity import IdentityConfig
-from perception.train.sights import Sights
+from perception.train.observations import Observations
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_all_sides_are_asked_the_same(identity: Any) -> None:
     random = np.random.default_rng(0)
     owner = np.repeat(np.arange(8), 4)
     boxes = np.ones((32, 7), np.float32) + 0.3 * owner[:, None].astype(np.float32)
-    sights = Sights(
+    sights = Observations(
         random.random((32, 256)).astype(np.float32), boxes, np.zeros(32, np.int64),
         np.array([f"a {number}" for number in owner]), np.full(32, "a"), np.tile(np.arange(4.0), 8),
         np.arange(32) % 4 == 3,

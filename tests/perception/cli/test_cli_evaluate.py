@@ -68,7 +68,7 @@ def test_thresholds_are_chosen_and_not_looked_at(
         arguments = ("--weights", tmp_path / f"{name}.safetensors", "--out", tmp_path / name)
         done = perceive("eval", "--data", kitti_folder, *arguments, "--thresholds")
         assert done.status == 0
-        assert "Score thresholds of the greatest F2" in done.output
+        assert "Score thresholds with the greatest F2" in done.output
     results = [(tmp_path / name / "results/000003.txt").read_text() for name in ("all", "strict")]
     assert results[0] == results[1] != ""
     metrics = json.loads((tmp_path / "all/metrics.json").read_text())
@@ -200,7 +200,7 @@ def test_a_folder_without_labels_is_named(perceive: Perceive, kitti_folder: Path
     scans = kitti_folder / "training/velodyne"
     done = perceive("eval", "--data", scans, "--split", "all", "--weights", tiny_weights)
     assert done.status == 2
-    assert "no labels to evaluate with" in done.remarks
+    assert "no labels" in done.remarks
 
 
 def test_boxes_of_any_data(
@@ -243,11 +243,9 @@ def test_boxes_that_are_the_labels(perceive: Perceive, kitti_folder: Path, tmp_p
     assert record["classes"]["Car"]["match"] == "< 2 m"
     labels = sum(len(frame.truth) for frame in data_set)
     counted = sum(entry["labels"] for entry in record["classes"].values())
-    unseen = record["left_out"].get("labels outside of the picture", 0)
+    unseen = record["left_out"].get("labels outside the image", 0)
     assert counted + unseen == labels
-    assert (
-        record["left_out"]["detections outside of the picture, where nothing is labelled"] == labels + unseen
-    )
+    assert record["left_out"]["detections outside the image, where nothing is labelled"] == labels + unseen
     for wrong, message in (
         (("--match", "Car"), "CLASS=LIMIT"),
         (("--match", "Car=x"), "expected an overlap"),
@@ -257,7 +255,7 @@ def test_boxes_that_are_the_labels(perceive: Perceive, kitti_folder: Path, tmp_p
         assert (refused.status, message in refused.remarks) == (2, True), refused.remarks
     path.write_text('{"frame": "000000"}\n')
     refused = perceive(*arguments, "--results", path)
-    assert f"{path}: line 1 is no record" in refused.remarks.replace("\n", "")
+    assert f"{path}: line 1" in refused.remarks.replace("\n", "")
 
 
 def test_a_run_against_another(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
@@ -296,11 +294,11 @@ def test_data_that_cannot_be_judged_so(perceive: Perceive, kitti_folder: Path, t
     results = perfect_results(kitti_folder, tmp_path / "results")
     done = perceive("eval", "--data", kitti_folder, "--results", results, "--protocol", "nuscenes")
     assert done.status == 2
-    assert "it needs nuScenes' tables" in done.remarks.replace("\n", " ")
+    assert "needs nuScenes tables" in done.remarks.replace("\n", " ")
     root = write_nuscenes(tmp_path / "nuscenes")
     done = perceive("eval", "--data", root, "--split", "all", "--results", results, "--protocol", "kitti")
     assert done.status == 2
-    assert "a camera's picture" in done.remarks.replace("\n", " ")
+    assert "needs camera images" in done.remarks.replace("\n", " ")
 
 
 def test_nuscenes_results(perceive: Perceive, tmp_path: Path, tiny_weights: Path) -> None:
@@ -327,7 +325,7 @@ def test_nuscenes_results(perceive: Perceive, tmp_path: Path, tiny_weights: Path
     assert (tmp_path / "out/comparison.png").stat().st_size > 1000
     refused = perceive("eval", "--data", root, "--split", "all", "--weights", tiny_weights)
     assert refused.status == 2
-    assert "is one of nuScenes'" in refused.remarks.replace("\n", " ")
+    assert "not classes of nuScenes" in refused.remarks.replace("\n", " ")
 
 
 def test_calibration(
@@ -422,7 +420,7 @@ def test_names_and_range_of_other_data(
     for more, message in (
         (("--rename", "Car"), "--rename must be CLASS=NAME such as Car=car, got 'Car'"),
         (("--rename", "car=Car"), "unknown class 'car'. Did you mean 'Car'?"),
-        (("--rename", "Car=car"), "the labels call the class 'car' 'Car'; leave out --rename Car=car"),
+        (("--rename", "Car=car"), "the labels name the class 'car' 'Car'. Remove --rename Car=car"),
         (("--rename", "Car=car", "--thresholds"), "--rename"),
         (("--range", "5"), "--range must be 'none' or six numbers"),
     ):

@@ -112,4 +112,4 @@ def test_what_a_head_cannot_be_trained_with(
     scans = drive / "velodyne_reduced"
     unnamed = perceive("train", short, "--data", scans, "--out", tmp_path / "other", "--from", weights)
     assert unnamed.status == 2
-    assert "does not tell which object is which" in unnamed.remarks
+    assert "has no track ids" in unnamed.remarks

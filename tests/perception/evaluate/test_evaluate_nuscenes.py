@@ -82,9 +82,9 @@ def test_who_does_not_count_is_told() -> None:
     result = evaluate_nuscenes(labels, found, racks=racks)
     assert result.labels_left_out == {
         "of another class": 1,
-        "out of the range of their class": 1,
+        "beyond the range of their class": 1,
         "in a bicycle rack": 1,
-        "without a point": 1,
+        "without points": 1,
     }
     assert result.detections_left_out == {"in a bicycle rack": 1}
     assert result.classes["bicycle"].detections == 1
@@ -114,12 +114,12 @@ def test_nothing_at_all() -> None:
 
 
 def test_what_cannot_be_judged() -> None:
-    with pytest.raises(ValueError, match="has no score"):
+    with pytest.raises(ValueError, match="no score"):
         evaluate_nuscenes(frame(("car", 5, 0)), frame(("car", 5, 0)))
     flat = BoxTable.of_frame([[1, 0, 0, 4, 0, 1, 0]], ["car"], score=[0.5])
-    with pytest.raises(ValueError, match="size that is not positive"):
+    with pytest.raises(ValueError, match="a size"):
         evaluate_nuscenes(frame(("car", 5, 0)), flat)
     with pytest.raises(ValueError, match="not finite"):
         BoxTable.of_frame([[np.nan] * 7], ["car"])
-    with pytest.raises(ValueError, match="must not fall"):
+    with pytest.raises(ValueError, match="sort"):
         BoxTable(frame=np.array([1, 0]), label=np.array(["car"] * 2), boxes=np.ones((2, 7)))

@@ -50,13 +50,13 @@ def test_racks_are_read(tmp_path: Path) -> None:
 
 
 def test_records_of_frames(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot read"):
         read_records(tmp_path)
     path = tmp_path / "detections.jsonl"
     path.write_text(json.dumps({"frame": "a", **Detections.empty().to_dict()}) + "\n\n")
     assert list(read_records(tmp_path)) == ["a"]
     path.write_text("{}\n")
-    with pytest.raises(DataError, match="line 1 is no record of a frame"):
+    with pytest.raises(DataError, match="line 1"):
         read_records(path)
 
 

@@ -316,7 +316,7 @@ def held_by(live: LiveRun) -> dict[str, int]:
     figures, tracker = live.figures, live._tracker
     return {
         "scans": len(live._scans), "results": len(live._results), "identities": len(live._known),
-        "recent": len(figures._recent), "tracks": len(tracker.state), "waiting": len(tracker.waiting.state),
+        "recent": len(figures._recent), "tracks": len(tracker.state), "lost": len(tracker.lost.state),
     }  # fmt: skip
 
 

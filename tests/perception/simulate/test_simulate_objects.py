@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from perception.simulate.mesh import Mesh
+from perception.simulate.mesh import Mesh, sample_size
 from perception.simulate.objects.people import sample_cyclist, sample_pedestrian
-from perception.simulate.objects.vehicles import BODIES, sample_size, sample_vehicle, vehicle_mesh
+from perception.simulate.objects.vehicles import BODIES, sample_vehicle, vehicle_mesh
 from perception.simulate.surface import Material
 
 
@@ -49,7 +49,7 @@ def test_sizes_stay_within_two_standard_deviations() -> None:
     rng = np.random.default_rng(1)
     body = BODIES["van"]
     for _ in range(200):
-        offset = np.abs(np.array(sample_size(body, rng)) - body.size_m)
+        offset = np.abs(np.array(sample_size(rng, body.size_m, body.size_sigma_m)) - body.size_m)
         assert (offset <= 2 * np.array(body.size_sigma_m) + 1e-9).all()
 
 

@@ -65,12 +65,12 @@ def test_damaged_frames_are_left_out_on_request(
         train(config, damaged, tmp_path / "run", show_progress=False)
     outcome = train(config, damaged, tmp_path / "run", show_progress=False, skip_damaged=True)
     assert outcome.finished
-    assert outcome.remarks[0].startswith("1 damaged frame is left out: ")
+    assert outcome.remarks[0].startswith("skipped 1 damaged frame: ")
     assert "000001.bin" in outcome.remarks[0]
 
 
 def test_nothing_but_damaged_frames(damaged: Path, tiny_training: TrainConfig, tmp_path: Path) -> None:
     for number in (0, 2):
         (damaged / f"training/velodyne/00000{number}.bin").write_bytes(b"12345")
-    with pytest.raises(DataError, match="no training frame"):
+    with pytest.raises(DataError, match="split is empty"):
         train(tiny_training, damaged, tmp_path / "run", show_progress=False, skip_damaged=True)

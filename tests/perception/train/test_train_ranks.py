@@ -19,8 +19,8 @@ from perception.cli import main
 from perception.config import TrainConfig, save_config
 from perception.errors import ConfigError
 from perception.train.data.frames import TrainingFrame
-from perception.train.ranks import ALONE, Ranks, first_of_environment, ranks_of_environment
-from perception.train.synchronised import SynchronisedNorm, synchronise_norms
+from perception.train.ranks import ALONE, Ranks, is_first_rank, ranks_of_environment
+from perception.train.synchronised_norm import SynchronisedNorm, synchronise_norms
 from perception.train.trainer import Trainer
 
 Street = Callable[[int], TrainingFrame]
@@ -167,7 +167,7 @@ def test_a_run_of_two_processes_stops_and_goes_on(
 def test_one_process_is_left_as_it_is(tiny_training: TrainConfig, street: Street, tmp_path: Path) -> None:
     with ranks_of_environment("cpu") as ranks:
         assert ranks == ALONE
-    assert first_of_environment()
+    assert is_first_rank()
     made = Trainer(tiny_training, tmp_path, [street(0)])
     assert not any(isinstance(part, SynchronisedNorm) for part in made.network.modules())
     network = nn.Sequential(nn.BatchNorm1d(2))
@@ -178,5 +178,5 @@ def test_one_process_is_left_as_it_is(tiny_training: TrainConfig, street: Street
 
 
 def test_a_batch_that_cannot_be_shared(tiny_training: TrainConfig, street: Street, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="multiple of the 3 processes that share it, got 2"):
+    with pytest.raises(ConfigError, match="batch_size 2 is not a multiple"):
         Trainer(tiny_training, tmp_path, [street(0)], ranks=Ranks(0, 3))

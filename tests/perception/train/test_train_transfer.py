@@ -50,9 +50,9 @@ def test_a_class_of_the_same_name_is_detected_as_before(tiny_config: DetectorCon
     found = transfer_weights(source, target, where="tiny")
     assert (found.kept, found.new, found.left) == (("Pedestrian",), ("pallet", "Van"), ("Car",))
     assert found.sentence("tiny") == (
-        "from tiny: everything is taken over but the values of classes in head.heat, head.box,"
-        " refinements.0.hidden.0.linear, refinements.1.hidden.0.linear; pallet, Van start anew there;"
-        " Pedestrian keeps its own; Car is left out"
+        "from tiny: copied everything except class-specific values in head.heat, head.box,"
+        " refinements.0.hidden.0.linear, refinements.1.hidden.0.linear; new: pallet, Van; kept: Pedestrian;"
+        " dropped: Car"
     )
     cells = torch.tensor([[0, row, column] for row in (3, 20) for column in (2, 17)])
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_the_order_of_classes_is_theirs(tiny_config: DetectorConfig) -> None:
 
 def test_another_architecture_is_an_error(tiny_config: DetectorConfig) -> None:
     wider = replace(tiny_config.with_classes(("pallet",)), neck=replace(tiny_config.neck, channels=24))
-    with pytest.raises(CheckpointError, match=r"tiny: weights of another configuration: .*only the classes"):
+    with pytest.raises(CheckpointError, match=r"tiny: .*do not fit the configuration"):
         transfer_weights(Network(tiny_config), Network(wider), where="tiny")
 
 
@@ -93,9 +93,7 @@ def test_compressed_weights_keep_their_classes(
     network = load_weights(tiny_weights).fold()
     packed = save_compressed_weights(compress_network(network), network.config, tmp_path / "p.safetensors")
     config = replace(tiny_training, detector=tiny_training.detector.with_classes(("Pedestrian",)))
-    with pytest.raises(
-        CheckpointError, match="compressed weights of Car, Pedestrian, which cannot be fitted"
-    ):
+    with pytest.raises(CheckpointError, match="compressed weights for Car, Pedestrian do not fit"):
         Trainer(config, tmp_path / "run", [street(0)], fine_tune=FineTune(str(packed), coding="int8"))
 
 
@@ -130,21 +128,19 @@ def test_a_training_for_other_classes(
         on_remark=said.append,
     )  # fmt: skip
     assert outcome.remarks == tuple(said)
-    assert "Tram starts anew there; Pedestrian keeps its own; Car is left out" in said[0]
-    assert said[1].startswith("few boxes to learn from: 6 of Pedestrian, 0 of Tram; with fewer than")
+    assert "new: Tram; kept: Pedestrian; dropped: Car" in said[0]
+    assert said[1].startswith("few boxes to learn from: 6 of Pedestrian, 0 of Tram.")
     assert str(FEW_BOXES) in said[1]
     again = train(config, kitti_folder, tmp_path, show_progress=False, fine_tune=start)
     assert again.finished
     assert again.metrics is None
-    assert any(remark.startswith("not evaluated: no label is a Tram") for remark in again.remarks)
+    assert any(remark.startswith("not evaluated: no label has the class Tram") for remark in again.remarks)
     assert load_weights(tmp_path / "weights.safetensors").config.head.classes == ("Pedestrian", "Tram")
 
 
 def test_classes_that_no_label_has(tiny_training: TrainConfig, kitti_folder: Path, tmp_path: Path) -> None:
     config = replace(tiny_training, detector=tiny_training.detector.with_classes(("pallet",)))
-    with pytest.raises(
-        DataError, match=r"object of pallet; the labels hold Car \(6\), Pedestrian \(6\): name"
-    ):
+    with pytest.raises(DataError, match=r"contains pallet; the labels contain Car \(6\), Pedestrian \(6\)"):
         train(config, kitti_folder, tmp_path, show_progress=False)
 
 

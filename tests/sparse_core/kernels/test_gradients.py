@@ -15,7 +15,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from perception.model.segments import _SegmentReduce
 from perception.train.ranks import Ranks
-from perception.train.synchronised import _Normalise
+from perception.train.synchronised_norm import _Normalise
 from sparse_core.attention.cpu import _FiniteGradients
 from sparse_core.attention.masked_arithmetic import masked_scores, weighted_sum
 from sparse_core.conv.convolution.reference import sparse_convolution
@@ -254,7 +254,7 @@ REFUSED: dict[str, Callable[[], Case] | None] = {
     "sparse_core.nm.training.sparse_linear._PrunedProduct": pruned_linear,
     "sparse_core.dynamic.rigl.block_product.api._BlockLinear": linear_of_blocks,
     "sparse_core.dynamic.rigl.block_product.api._BlockConvolution": convolution_of_blocks,
-    "perception.train.synchronised._Normalise": norm_of_ranks,
+    "perception.train.synchronised_norm._Normalise": norm_of_ranks,
 }
 #: What refuses.
 _REFUSAL = "sparse_core.kernels.gradients._Refusal"

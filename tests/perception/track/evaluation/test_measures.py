@@ -132,8 +132,8 @@ def test_nothing_found_and_nothing_labelled(write_sequences: Write, tmp_path: Pa
         ("0 1 Car -1 -1 0 1 2 3 4 1 1 1 0 0 9 nan 1", "rotation_y is 'nan'"),
         ("-2 1 Car -1 -1 0 1 2 3 4 1 1 1 0 0 9 0 1", "frame is -2"),
         ("0 1 Car -1 -1 0 1 2 3 4 1 1 1 0 0 9 0", "without a score"),
-        ("99 1 Car -1 -1 0 1 2 3 4 1 1 1 0 0 9 0 1", "behind the end"),
-        ("0 1 Car -1 -1 0 1 2 3 4 1 1 1 0 0 9 0 1\n" * 2, "more than once"),
+        ("99 1 Car -1 -1 0 1 2 3 4 1 1 1 0 0 9 0 1", "beyond the end"),
+        ("0 1 Car -1 -1 0 1 2 3 4 1 1 1 0 0 9 0 1\n" * 2, "twice"),
     ],
 )
 def test_damaged_results_are_named(line: str, said: str, write_sequences: Write, tmp_path: Path) -> None:

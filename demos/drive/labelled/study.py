@@ -1,4 +1,4 @@
-"""Memories of a labelled sequence judged by its labels: a drive of `benchmarks.memory.memory_drives`."""
+"""Evaluation of memories on a labelled sequence, for `benchmarks.memory.memory_drives`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drive.labelled_questions import LEAST_SIGHTS, SAME_M, About, asked_of, stands
-from drive.labelled_seen import Moment, Seen, Sees, add_truth, in_map, labels_of, seen_of
-from drive.labelled_sides import EveryBox, Held, Ours, Side
+from drive.labelled.questions import LEAST_SIGHTS, SAME_M, LabelQuestion, label_questions, stands
+from drive.labelled.scans import Moment, Observation, Observer, add_truth, in_map, labels_of, observe
+from drive.labelled.stores import BoxMemory, MemoryUnderTest, StoredObject, TrackMemory
 from drive.truth import Truth, pairs
 
-#: Makes a side in a new folder.
-Makes = Callable[[Path], Side]
-#: Where there is no place to be wrong about.
+#: Creates a memory under test in a new folder.
+MemoryFactory = Callable[[Path], MemoryUnderTest]
+#: Position errors of drives without poses.
 _NOWHERE: dict[str, float | None] = {"error_median_m": None, "error_95_m": None}
 
 
-def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -> dict[str, Any]:
-    """See a sequence, give it to every side, and judge them by what its labels say of the boxes.
+def run_study(
+    passed: Iterator[Moment], sees: Observer, others: Mapping[str, MemoryFactory]
+) -> dict[str, Any]:
+    """Feed the observations of a sequence to every memory, and evaluate them against its labels.
 
-    Things are the labelled ones that boxes were of, and last seen is the last of these.
+    Only labelled objects that were observed count, until their last observation.
 
     Args:
-        passed: of :func:`drive.labelled_seen.moments`.
-        sees: what is seen in them.
-        others: sides beside ours, one that keeps every box and one that keeps the newest.
+        passed: from :func:`drive.labelled.scans.moments`.
+        sees: source of tracked boxes.
+        others: further memories, compared with ours, one of every box and one of the newest boxes.
 
     Returns:
-        Plain numbers: what was seen, and of each side its figures.
+        Plain numbers about the observations and each memory.
     """
-    seen = list(seen_of(passed, sees))
+    seen = list(observe(passed, sees))
     truth, identities, labelled = Truth(), [], set[int]()
     for one in seen:
         keys = _identities(one)
         identities += keys
-        # What no side was shown, none can know.
+        # Unobserved objects are excluded, because no memory can know them.
         add_truth(truth, one.moment, {key for key in keys if key is not None})
         assert one.moment.frame.track_ids is not None
         labelled.update(one.moment.frame.track_ids.tolist())
@@ -55,10 +57,10 @@ def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -
         "sides": {},
     }
     with tempfile.TemporaryDirectory() as scratch:
-        makes: dict[str, Makes] = {
-            "ours": Ours,
-            "everything": EveryBox,
-            "latest": lambda folder: EveryBox(folder, most=figures["sides"]["ours"]["memories"]),
+        makes: dict[str, MemoryFactory] = {
+            "ours": TrackMemory,
+            "everything": BoxMemory,
+            "latest": lambda folder: BoxMemory(folder, most=figures["sides"]["ours"]["memories"]),
             **others,
         }
         for number, (name, make) in enumerate(makes.items()):
@@ -66,7 +68,7 @@ def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -
             started = time.perf_counter()
             side.remember(seen)
             took_s = time.perf_counter() - started
-            questions = asked_of(truth)
+            questions = label_questions(truth)
             figures["sides"][name] = {
                 "memories": len(side.held()),
                 "bytes": side.bytes,
@@ -79,8 +81,8 @@ def studied(passed: Iterator[Moment], sees: Sees, others: Mapping[str, Makes]) -
     return figures
 
 
-def _identities(one: Seen) -> list[int | None]:
-    """Of each sight, the labelled thing of its label that is nearest, each once; ``None``: a false alarm."""
+def _identities(one: Observation) -> list[int | None]:
+    """Return, for each box, the nearest unused labelled object of its label; None for a false positive."""
     frame, sights = one.moment.frame, one.sights
     places, names = in_map(frame.boxes, one.moment.pose)[:, :2], labels_of(frame)
     away = np.full((len(sights.labels), len(names)), np.inf)
@@ -95,25 +97,25 @@ def _identities(one: Seen) -> list[int | None]:
 
 
 def _asked_about(truth: Truth) -> list[int]:
-    """Things that were seen often enough."""
+    """Return the objects that were observed often enough."""
     return [key for key, sights in truth.sights.items() if len(sights) >= LEAST_SIGHTS * len(truth.days)]
 
 
 def _permanence(
-    held: Sequence[Held],
+    held: Sequence[StoredObject],
     owners: Sequence[Hashable | None],
     identities: Sequence[int | None],
     truth: Truth,
 ) -> dict[str, Any]:
-    """How memories and labelled things go together.
+    """Measure how memories and labelled objects correspond.
 
-    A memory is of the thing that most of its sights are of. A thing that drives may have one of each pass:
-    nobody knows it again.
+    A memory belongs to the object that most of its boxes show. A moving object may have one memory per pass,
+    because it cannot be recognized.
 
     Returns:
-        ``one``: share of the things that have one memory and no more; ``split``: memories too many of a
-        thing; ``joined``: things without a memory whose sights are in that of another; ``lost``: those whose
-        sights are in none; ``false``: memories of nothing.
+        ``one``: share of the objects with exactly one memory; ``split``: surplus memories of an object;
+        ``joined``: objects without a memory whose boxes went into that of another; ``lost``: objects whose
+        boxes went into none; ``false``: memories of no object.
     """
     of_memory = _things_of(owners, identities)
     went: dict[int | None, set[Hashable]] = defaultdict(set)
@@ -140,7 +142,7 @@ def _permanence(
 def _things_of(
     owners: Sequence[Hashable | None], identities: Sequence[int | None]
 ) -> dict[Hashable, int | None]:
-    """The labelled thing that most sights of each memory are of; ``None`` where they are of none."""
+    """Return the labelled object that most boxes of each memory show; None if they show none."""
     votes: dict[Hashable, Counter[int | None]] = defaultdict(Counter)
     for owner, key in zip(owners, identities, strict=True):
         if owner is not None:
@@ -149,12 +151,12 @@ def _things_of(
 
 
 def _position_error(
-    held: Sequence[Held],
+    held: Sequence[StoredObject],
     owners: Sequence[Hashable | None],
     identities: Sequence[int | None],
     truth: Truth,
 ) -> dict[str, Any]:
-    """Metres from the places of memories to the means of labels, of things that stand."""
+    """Measure distances in metres between memories and mean labels of static objects."""
     of_memory = _things_of(owners, identities)
     errors: list[float] = []
     middles: dict[int, NDArray[np.float64]] = {
@@ -174,8 +176,8 @@ def _position_error(
     }
 
 
-def _answers(side: Side, questions: Sequence[About]) -> dict[str, Any]:
-    """How many are right, by kind; what was counted, with what there was; and how long an answer takes."""
+def _answers(side: MemoryUnderTest, questions: Sequence[LabelQuestion]) -> dict[str, Any]:
+    """Count right answers by kind, list counts and wrong answers, and measure the time of an answer."""
     asked: Counter[str] = Counter()
     right: Counter[str] = Counter()
     took: list[float] = []

@@ -1,4 +1,4 @@
-"""Questions with answers that the simulator knows."""
+"""Questions about a drive, with answers from the simulator."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from memory.questions import Questions
 from memory.questions.visits import visits_of
 from memory.types import State
 
-#: An answer about a time is right up to this, about a place up to that.
+#: Tolerance of answers about times and about places.
 RIGHT_S, SAME_PLACE_M = 30.0, 8.0
-#: Memories this near a place are of what is there.
+#: Greatest distance between a memory and the place of its object.
 AT_M = 1.5
 BELIEVED: tuple[State, ...] = ("present", "unknown")
 
 
-class Memories:
-    """A store that is asked.
+class StoreUnderTest:
+    """A store that answers questions.
 
     Args:
         store: open.
@@ -38,44 +38,44 @@ class Memories:
         self.questions = Questions(store)
 
     def at(self, label: str, position: NDArray[np.float64]) -> list[Memory]:
-        """Memories of a label at a place, the closest first."""
+        """Return memories of a label at a place, closest first."""
         found = self.questions.near(tuple(position), AT_M, labels=[label], kinds=["object"], k=500)
         return [hit.memory for hit in found.hits]
 
     def latest_at(self, label: str, position: NDArray[np.float64]) -> Memory | None:
-        """The one of them that was seen last."""
+        """Return the most recently seen of them."""
         return max(self.at(label, position), key=lambda memory: memory.last_sight_ns, default=None)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question and how its answer is judged.
+    """A question and the check of its answer.
 
     Attributes:
         kind: of question.
         text: in words.
         expected: the right answer in words.
-        position: of the place that it is about, or ``None``.
-        answer: gives the answer of a store in words, and whether it is right.
+        position: of the place in question, or None.
+        answer: returns a store's answer in words, and whether it is right.
     """
 
     kind: str
     text: str
     expected: str
     position: tuple[float, float] | None
-    answer: Callable[[Memories], tuple[str, bool]]
+    answer: Callable[[StoreUnderTest], tuple[str, bool]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a store said.
+    """An answer of a store.
 
     Attributes:
         kind, text, expected: of the question.
         said: the answer in words.
-        right: whether it is.
-        ms: how long it took.
-        position: of the place that the question is about.
+        right: True if the answer is right.
+        ms: time to answer.
+        position: of the place in question.
     """
 
     kind: str
@@ -87,8 +87,8 @@ class Answer:
     position: tuple[float, float] | None
 
 
-def ask(memories: Memories, questions: Sequence[Question]) -> list[Answer]:
-    """Put the questions."""
+def ask(memories: StoreUnderTest, questions: Sequence[Question]) -> list[Answer]:
+    """Ask all questions."""
     answers = []
     for question in questions:
         started = time.perf_counter()
@@ -103,20 +103,20 @@ def ask(memories: Memories, questions: Sequence[Question]) -> list[Answer]:
 def questions_about(
     truth: Truth, looks: Sequence[tuple[NDArray[np.float64], NDArray[np.float32]]], *, each: int, seed: int
 ) -> list[Question]:
-    """Questions of every kind; those about changes need two days.
+    """Return questions of every kind; those about changes need two days.
 
     Args:
         truth: of the drive.
-        looks: (2,) positions in metres that were not remembered as places, with their vectors.
-        each: most questions of a kind.
-        seed: chooses what is asked.
+        looks: (2,) positions in metres that were not stored as places, with their vectors.
+        each: most questions per kind.
+        seed: of the selection.
     """
     rng = np.random.default_rng([seed, 31])
     found = [*_last_seen_labels(truth), *_last_seen_places(truth, each, rng), *_nearby(truth, each, rng)]
     if truth.last_day > 0:
         found += [*_changed(truth, each, rng), *_still_there(truth, each, rng)]
     found += [*_how_often(truth, each, rng), *_where_was_this(looks, each)]
-    # A bay that a car left and another took is chosen twice, and asked about once.
+    # A bay that changed cars is chosen twice; ask about it once.
     return list({(question.kind, question.text): question for question in found}.values())
 
 
@@ -128,9 +128,9 @@ def _last_seen_labels(truth: Truth) -> Iterator[Question]:
 
 
 def last_seen_question(label: str, expected_ns: int) -> Question:
-    """When anything of a label was last seen."""
+    """Ask when any object of a label was last seen."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
+    def answer(memories: StoreUnderTest) -> tuple[str, bool]:
         found = memories.questions.last_seen(label).time_ns
         return _moment(found), _same_time(found, expected_ns)
 
@@ -138,7 +138,7 @@ def last_seen_question(label: str, expected_ns: int) -> Question:
 
 
 def _last_seen_places(truth: Truth, each: int, rng: np.random.Generator) -> Iterator[Question]:
-    """What was somewhere on any day; half of the questions are about what is no longer there."""
+    """Yield questions about objects of any day; half of them are gone by now."""
     now = {place.key for place in truth.there()}
     gone = [of[-1] for key, of in truth.sights.items() if key not in now]
     there = [of[-1] for key, of in truth.sights.items() if key in now]
@@ -148,9 +148,9 @@ def _last_seen_places(truth: Truth, each: int, rng: np.random.Generator) -> Iter
 
 
 def last_seen_at_question(label: str, position: NDArray[np.float64], expected_ns: int) -> Question:
-    """When something of a label was last seen at a place."""
+    """Ask when an object of a label was last seen at a place."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
+    def answer(memories: StoreUnderTest) -> tuple[str, bool]:
         memory = memories.latest_at(label, position)
         found = None if memory is None else memories.questions.last_seen(memory.id or 0).time_ns
         return _moment(found), _same_time(found, expected_ns)
@@ -160,7 +160,7 @@ def last_seen_at_question(label: str, position: NDArray[np.float64], expected_ns
 
 
 def _nearby(truth: Truth, each: int, rng: np.random.Generator, radius_m: float = 10.0) -> Iterator[Question]:
-    """Around points near parked cars that no car is at the edge of."""
+    """Yield questions about circles near parked cars, without a car at the edge."""
     cars = truth.there(labels=["Car"])
     middles = [car.position + rng.normal(0.0, 3.0, 2) for car in _some(cars, 4 * each, rng)]
 
@@ -174,9 +174,9 @@ def _nearby(truth: Truth, each: int, rng: np.random.Generator, radius_m: float =
 
 
 def nearby_question(middle: NDArray[np.float64], radius_m: float, expected: Sequence[Place]) -> Question:
-    """Which cars are around a point: each once, at its place."""
+    """Ask which cars are around a point; each must appear once, at its place."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
+    def answer(memories: StoreUnderTest) -> tuple[str, bool]:
         found = memories.questions.near(tuple(middle), radius_m, labels=["Car"], kinds=["object"], k=500)
         there = [hit.memory for hit in found.hits if hit.memory.state in BELIEVED]
         return f"{len(there)}", same_places(there, expected)
@@ -186,7 +186,7 @@ def nearby_question(middle: NDArray[np.float64], radius_m: float, expected: Sequ
 
 
 def _changed(truth: Truth, each: int, rng: np.random.Generator, radius_m: float = 8.0) -> Iterator[Question]:
-    """Around places where a car came or left, and around others."""
+    """Yield questions about places where a car came or left, and about others."""
     before = truth.there(truth.last_day - 1, labels=["Car"])
     after = truth.there(labels=["Car"])
     came, left = _without(after, before), _without(before, after)
@@ -210,9 +210,9 @@ def changed_question(
     came: Sequence[Place],
     left: Sequence[Place],
 ) -> Question:
-    """Which cars are new around a point since a time, and which are gone."""
+    """Ask which cars came and left around a point since a time."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
+    def answer(memories: StoreUnderTest) -> tuple[str, bool]:
         changed = memories.questions.changed_since(
             since_ns, near=tuple(middle), radius_m=radius_m, after=memories.since
         )
@@ -225,7 +225,7 @@ def changed_question(
 
 
 def _still_there(truth: Truth, each: int, rng: np.random.Generator) -> Iterator[Question]:
-    """Of cars of the day before; as many that left as stayed where there are so many."""
+    """Yield questions about yesterday's cars, half of which left if there are enough."""
     before, after = truth.there(truth.last_day - 1, labels=["Car"]), truth.there(labels=["Car"])
     stays = {
         car.key: any(np.hypot(*(car.position - other.position)) < 1.0 for other in after) for car in before
@@ -236,14 +236,14 @@ def _still_there(truth: Truth, each: int, rng: np.random.Generator) -> Iterator[
 
 
 def still_there_question(label: str, position: NDArray[np.float64], expected: bool) -> Question:
-    """Whether the store believes that something is still where it was; not to know is wrong."""
+    """Ask whether an object is still at its place; "unknown" counts as wrong."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
+    def answer(memories: StoreUnderTest) -> tuple[str, bool]:
         memory = memories.latest_at(label, position)
         if memory is None or memory.id is None:
-            return "not remembered", False
+            return "no memory of it", False
         state = memories.questions.still_there(memory.id).state
-        # The answer is unknown where nobody looked since; judged is what the store believes then.
+        # If nobody looked since, the store's belief is judged instead.
         state = memory.state if state == "unknown" else state
         return state, (state == "present") if expected else (state in ("gone", "moved"))
 
@@ -262,9 +262,9 @@ def _how_often(truth: Truth, each: int, rng: np.random.Generator) -> Iterator[Qu
 
 
 def how_often_question(label: str, position: NDArray[np.float64] | None, expected: int) -> Question:
-    """On how many days something of a label was seen, anywhere or at a place."""
+    """Ask on how many days an object of a label was seen, anywhere or at a place."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
+    def answer(memories: StoreUnderTest) -> tuple[str, bool]:
         if position is None:
             days = memories.questions.how_often(label).days
         else:
@@ -284,9 +284,9 @@ def _where_was_this(
 
 
 def place_question(position: NDArray[np.float64], vector: NDArray[np.float32]) -> Question:
-    """Where it looked like this: the pose of the most similar place."""
+    """Ask for the pose of the most similar place."""
 
-    def answer(memories: Memories) -> tuple[str, bool]:
+    def answer(memories: StoreUnderTest) -> tuple[str, bool]:
         hits = memories.store.query(Query(embedding=vector, kinds=["place"], k=1))
         if not hits:
             return "nowhere", False
@@ -298,12 +298,12 @@ def place_question(position: NDArray[np.float64], vector: NDArray[np.float32]) -
 
 
 def _some(found: Sequence, count: int, rng: np.random.Generator) -> list:
-    """So many of them, or all."""
+    """Return a random selection of at most ``count`` items."""
     return [found[k] for k in rng.permutation(len(found))[:count].tolist()]
 
 
 def _without(places: Sequence[Place], others: Sequence[Place]) -> list[Place]:
-    """Those that are not, as the same object at the same place, among others."""
+    """Return the places that others do not contain as the same object at the same position."""
     return [
         place
         for place in places

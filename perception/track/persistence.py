@@ -1,6 +1,6 @@
-"""A tracker between frames, in a file: what it does next is the same to the bit.
+"""Saving and loading of a tracker between frames; the loaded tracker continues bit for bit.
 
-The file is a ``.npz`` of the arrays of its tracks and a line of JSON with the rest; no code is in it.
+The file is a ``.npz`` with the arrays of the tracks and one line of JSON. It contains no code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from perception.errors import DataError
 from perception.track.config import ClassConfig, Parameters, TrackerConfig
-from perception.track.lifecycle import Waiting
+from perception.track.lifecycle import LostTracks
 from perception.track.poses import SensorPath
 from perception.track.state import COUNTS, NUMBERS, TrackState
 from perception.track.tracker import Tracker
@@ -26,7 +26,7 @@ _VERSION = 3
 
 
 def save_tracker(tracker: Tracker, path: str | Path) -> None:
-    """Write a tracker; the folder must be there.
+    """Write a tracker to a file in an existing folder.
 
     Raises:
         DataError: the file cannot be written.
@@ -48,35 +48,40 @@ def save_tracker(tracker: Tracker, path: str | Path) -> None:
     }
     arrays: dict[str, Any] = {"motion": path_of.motion}
     arrays["pose"] = np.eye(4) if path_of.pose is None else path_of.pose
-    for name, state in (("tracks", tracker.state), ("waiting", tracker.waiting.state)):
+    for name, state in (("tracks", tracker.state), ("waiting", tracker.lost.state)):
         for part in ("numbers", "counts", "embeddings"):
             arrays[f"{name}_{part}"] = getattr(state, part)
     try:
         with replacing(Path(path)) as temporary, temporary.open("wb") as stream:
             np.savez(stream, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
     except OSError as error:
-        raise DataError(f"{path}: cannot write the file ({error.strerror}); check the folder") from error
+        raise DataError(f"{path}: cannot write the file ({error.strerror}). Check the folder") from error
 
 
 def load_tracker(path: str | Path) -> Tracker:
-    """The tracker that a file holds.
+    """Load a tracker from a file.
 
     Raises:
-        DataError: the file is missing or damaged, or of another version.
+        DataError: the file is missing, damaged, or of another version.
     """
     try:
         with np.load(path, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held.files}
         about = json.loads(arrays["about"].tobytes())
         if about["version"] != _VERSION:
-            raise DataError(f"{path}: version {about['version']}, expected {_VERSION}; start a new Tracker")
+            raise DataError(
+                f"{path}: saved with format {about['version']}, but this version reads format {_VERSION};"
+                " start a new Tracker"
+            )
         return _tracker(about, arrays)
     except OSError as error:
-        raise DataError(f"{path}: cannot read the file ({error.strerror or error})") from error
+        raise DataError(
+            f"{path}: cannot read the file ({error.strerror or error}). Check the path"
+        ) from error
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: holds no tracker ({error}); save one with save_tracker") from error
+        raise DataError(f"{path}: not a saved tracker ({error}); write one with save_tracker") from error
 
 
 def _tracker(about: dict[str, Any], arrays: dict[str, Any]) -> Tracker:
@@ -87,7 +92,7 @@ def _tracker(about: dict[str, Any], arrays: dict[str, Any]) -> Tracker:
     )
     tracker = Tracker(config)
     tracker.parameters = Parameters(config, about["names"])
-    tracker.state, tracker.waiting = _state(arrays, "tracks"), Waiting(_state(arrays, "waiting"))
+    tracker.state, tracker.lost = _state(arrays, "tracks"), LostTracks(_state(arrays, "waiting"))
     tracker.path = SensorPath(
         arrays["pose"] if about["placed"] else None, arrays["motion"], about["seconds"], about["given"]
     )

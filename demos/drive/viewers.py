@@ -1,4 +1,4 @@
-"""What is shown of a drive while it lasts: recordings for viewers, and example scans for its report."""
+"""Live views of a drive: recordings for viewers, and example scans for its report."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from drive.frames import Frame
-from drive.perceiving import LEAST_SCORE, Percept
-from drive.remembering import Robot
+from drive.robot import Robot
+from drive.senses import LEAST_SCORE, Percept
 from memory import Memory
 from memory.query import Filter
 from perception import Detections, PointCloud
 from perception.visualise.recording import Mark, RecordingMoment
 from perception.visualise.recordings import Recordings, open_recordings
 
-#: The store is asked for its memories after so many scans.
+#: Scans between two updates of the shown memories.
 EVERY = 10
-#: Example scans of a report, and how many scans lie between them at least.
+#: Number of example scans of a report, and least distance between them in scans.
 EXAMPLES, APART = 6, 5
 
 
@@ -53,13 +53,13 @@ class Day(NamedTuple):
     first: int
 
 
-class Viewing:
-    """Watches a drive; ``None`` and no file is fine.
+class DriveViewer:
+    """Viewer of a drive, with any combination of outputs.
 
     Args:
         rerun: an .rrd file, ``live``, or the address of a viewer.
         mcap: an .mcap file for Foxglove.
-        examples: keep scans for a report.
+        examples: collect example scans for a report.
     """
 
     def __init__(self, *, rerun: str | None = None, mcap: Path | None = None, examples: bool = False) -> None:
@@ -70,7 +70,7 @@ class Viewing:
         self._moment = RecordingMoment(-1, None)
 
     def __call__(self, robot: Robot, frame: Frame, percept: Percept) -> None:
-        """Take in a scan that was just remembered."""
+        """Record a scan after it was remembered."""
         new_day = not self.days or self.days[-1].number != frame.day
         self._moment = RecordingMoment(self._moment.number + 1, frame.time_ns)
         if new_day:
@@ -97,13 +97,13 @@ class Viewing:
         self.recordings.close()
 
     def finish(self, memories: Sequence[Memory]) -> None:
-        """Show what is left in the end; the files are finished when the block is left."""
+        """Record the final memories; the files are finished at the end of the block."""
         if self._moment.number >= 0:
             self.recordings.marks(marks_of(memories), self._moment)
 
     @property
     def examples(self) -> list[Example]:
-        """Scans in which much was found, none right after another, in their order."""
+        """Scans with many detections, at a minimum distance from each other, in order."""
         return sorted(self._examples, key=lambda example: example.number)
 
     def _keep(self, frame: Frame, percept: Percept) -> None:
@@ -117,13 +117,13 @@ class Viewing:
 
 
 def _sure(example: Example) -> int:
-    """Detections of it that are likely to be remembered."""
+    """Return the number of its confident detections."""
     scores = example.detections.scores
     return int((scores >= min(LEAST_SCORE.values())).sum())
 
 
 def marks_of(memories: Sequence[Memory]) -> list[Mark]:
-    """Memories as a viewer draws them: things as boxes, places as points."""
+    """Return memories as marks: objects as boxes, places as points."""
     marks = []
     for memory in memories:
         size = tuple(float(value) for value in memory.payload.get("size_m", ()))

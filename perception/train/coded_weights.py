@@ -1,6 +1,6 @@
-"""Weights that are trained as they will be stored: rounded to few bits, or shared through a codebook.
+"""Weights trained in their stored form: rounded to few bits, or shared through a codebook.
 
-Both are parametrisations of a layer's weight, applied after its mask.
+Both classes are parametrizations of a layer's weight, applied after its mask.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sparse_core.nm.packing.matrix_view import Layout, pad_columns
 
 
 class RoundedWeight(nn.Module):
-    """The weight as ``compress`` would give it back; the gradient passes straight through.
+    """Rounding of a weight as in ``compress``, with a straight-through gradient.
 
     Args:
-        weight: as it is at first; its masked values are zero.
+        weight: initial weight; its masked values are zero.
         coding: int8 or int4, see :class:`~sparse_core.compression.Coding`.
-        pattern: n:m; ``None`` for a weight without a mask.
-        layout: how the weight is a matrix.
-        mask: what is kept, of the weight's shape.
+        pattern: n:m; None for a weight without a mask.
+        layout: matrix layout of the weight.
+        mask: of the weight's shape, True for kept values.
     """
 
     order: Tensor
@@ -32,7 +32,7 @@ class RoundedWeight(nn.Module):
         self, weight: Tensor, coding: Coding, pattern: NMPattern | None, layout: Layout, mask: Tensor | None
     ) -> None:
         super().__init__()
-        # Where the values that are stored lie in their rows, in the order in which they share scales.
+        # Column of every stored value in its row, in the order in which values share scales.
         stored = compress(weight.detach(), pattern, "float32", mask=mask, layout=layout, pad=True)
         first = torch.arange(stored.groups, device=weight.device)[:, None] * stored.pattern.m
         order = (stored.positions().long() + first).flatten(1)
@@ -40,7 +40,7 @@ class RoundedWeight(nn.Module):
         self.coding, self.view, self.m = coding, stored.view, stored.pattern.m
 
     def forward(self, weight: Tensor) -> Tensor:
-        """(any shape) to the same, rounded."""
+        """Round a weight of any shape."""
         with torch.no_grad():
             exact = weight.detach().float()
             matrix = pad_columns(self.view.to_matrix(exact), self.m)
@@ -56,15 +56,15 @@ class RoundedWeight(nn.Module):
         return weight + change
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What an assignment to ``module.weight`` stores: the weight as given."""
+        """Return the weight that an assignment to ``module.weight`` stores: the weight itself."""
         return weight
 
 
 class SharedWeight(nn.Module):
-    """Values replaced by the nearest of few centroids, which are trained.
+    """Replacement of values by their nearest centroid, where only the centroids are trained.
 
-    Which weight shares which centroid stays as it was at first (Han, Mao and Dally, "Deep Compression", ICLR
-    2016, section 3); the gradient of a centroid is the sum over the weights that share it.
+    The assignment of weights to centroids is fixed (Han, Mao and Dally, "Deep Compression", ICLR 2016,
+    section 3). The gradient of a centroid is the sum over the weights that share it.
 
     Args:
         stored: the weight with its codebook.
@@ -77,11 +77,11 @@ class SharedWeight(nn.Module):
         self._stored = stored
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The weight of the centroids as they are now, in the shape of ``weight``."""
+        """Return the weight made of the current centroids, in the shape of ``weight``."""
         if self._stored.device != self.centroids.device:
             self._stored = self._stored.to(self.centroids.device)
         return replace(self._stored, centroids=self.centroids).to_dense()
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What an assignment to ``module.weight`` stores: the weight as given."""
+        """Return the weight that an assignment to ``module.weight`` stores: the weight itself."""
         return weight

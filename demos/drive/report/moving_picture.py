@@ -1,7 +1,7 @@
-"""A labelled drive as a moving picture: above what is seen and tracked, below what is remembered of it.
+"""Animation of a labelled drive: observations and tracks above, memories below.
 
-Both are seen from above. The upper strip goes with the robot, which looks to the right; the lower one is the
-map, turned so that the drive lies along it.
+Both strips are seen from above. The upper strip moves with the robot, which looks to the right. The lower
+strip is the map, rotated so that the drive lies along it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from drive.labelled_seen import Moment, Seen
+from drive.labelled.scans import Moment, Observation
 from memory import Filter, Memory, MemoryStore
 from memory.tracks import Sights
 from perception.visualise.birds_eye import BACKGROUND
@@ -24,28 +24,28 @@ from sparse_core.common.files import replacing
 
 Points = NDArray[np.float64]
 
-#: The picture is drawn twice as large and made smaller: lines get smooth edges.
+#: The picture is drawn at twice its size and scaled down, for smooth edges.
 _SCALE = 2
 _WIDTH, _SEEN_HEIGHT, _LINE = 960, 420, 34
 _MAP_HEIGHTS = (110, 300)
 _BEHIND_M, _AHEAD_M, _BESIDE_M = 2.0, 58.0, 17.0
 _TEXT, _FAINT = "#e6edf6", "#7f8da3"
-#: Width of a point before the picture is made smaller.
+#: Width of a point before scaling.
 _DOT = 3
-#: Heights of points above and below the sensor between which colours run.
+#: Heights at the ends of the colour scale, relative to the sensor.
 _LOW_M, _HIGH_M = -1.8, 0.8
-#: How long the end is shown, so often each frame.
+#: Repetitions of each final frame.
 _HOLD = 14
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Part of the picture: metres become pixels.
+    """Part of the picture, with a conversion from metres to pixels.
 
     Attributes:
-        origin: of the world, in metres, in the middle of the left edge.
-        angle: by which the world is turned, radians.
-        scale: pixels a metre.
+        origin: map position of the middle of the left edge, metres.
+        angle: rotation of the map, radians.
+        scale: pixels per metre.
         top, height: of the strip, in pixels.
     """
 
@@ -56,18 +56,18 @@ class Strip:
     height: int
 
     def pixels(self, points: Points) -> Points:
-        """(N, 2) metres of the map as (N, 2) pixels: columns, rows."""
+        """Convert (N, 2) map positions in metres to (N, 2) pixels: columns, rows."""
         turned = (np.asarray(points, np.float64)[:, :2] - self.origin) @ _turn(-self.angle).T
         return turned * (self.scale, -self.scale) + (0.0, self.top + self.height / 2)
 
 
 class MovingPicture:
-    """Watches the way there and is written at the end.
+    """Recorder of the way there, written as an animation at the end.
 
     Args:
-        path: of the sensor over the whole drive, (N, 2) metres in the map: what the map has to hold.
-        every: draw every so-many-th moment.
-        rate_hz: moments a second of the drive; the picture runs as fast.
+        path: of the sensor over the whole drive, (N, 2) metres; defines the extent of the map.
+        every: draw every n-th moment.
+        rate_hz: moments per second of the drive; the animation runs at the same speed.
     """
 
     def __init__(self, path: Points, *, every: int = 2, rate_hz: float = 10.0) -> None:
@@ -80,14 +80,14 @@ class MovingPicture:
         fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
         self._fonts = [ImageFont.truetype(fonts / "DejaVuSans.ttf", size * _SCALE) for size in (12, 15)]
 
-    def watched(self, seen: Iterable[Seen], store: MemoryStore) -> Iterator[Seen]:
-        """The same, drawn one by one with what the store holds after each."""
+    def watched(self, seen: Iterable[Observation], store: MemoryStore) -> Iterator[Observation]:
+        """Yield the observations, and draw each with the store's content after it."""
         for one in seen:
             yield one
             self(one.moment, one.sights, store.find(Filter()))
 
     def __call__(self, moment: Moment, sights: Sights, memories: Sequence[Memory]) -> None:
-        """Draw a moment of the way there, with what the store holds by then."""
+        """Draw a moment of the way there, with the store's current memories."""
         if moment.day != 0:
             return
         pose = moment.pose
@@ -109,18 +109,18 @@ class MovingPicture:
             self._last = (moment, pose, sights)
 
     def save(self, file: Path, memories: Sequence[Memory], said: Sequence[str] = ()) -> Path:
-        """Add what is remembered in the end, with answers, and write.
+        """Append the final memories with answers, and write the file.
 
         Args:
             file: .webp or .gif.
             memories: of the store after the drive.
-            said: questions and answers, a line each; the end shows one after another.
+            said: questions and answers, one per line, shown one after the other.
 
         Raises:
-            ValueError: nothing was seen.
+            ValueError: no moment was drawn.
         """
         if not self._frames:
-            raise ValueError(f"{file}: no moment of the drive was drawn")
+            raise ValueError(f"{file}: the drive has no frames to draw; use a longer sequence")
         for line in said or ("",):
             canvas = self._canvas()
             self._draw_seen(canvas, *self._last)
@@ -147,7 +147,7 @@ class MovingPicture:
         return Image.new("RGB", (_WIDTH * _SCALE, self._height * _SCALE), BACKGROUND)
 
     def _draw_seen(self, canvas: Image.Image, moment: Moment, pose: Points, sights: Sights) -> None:
-        """Points, boxes with their numbers, and ways, around the robot."""
+        """Draw points, boxes with track ids, and trails around the robot."""
         yaw = float(np.arctan2(pose[1, 0], pose[0, 0]))
         scale = _WIDTH * _SCALE / (_BEHIND_M + _AHEAD_M)
         back = pose[:2, 3] - _BEHIND_M * np.array([np.cos(yaw), np.sin(yaw)])
@@ -171,7 +171,9 @@ class MovingPicture:
         _robot(draw, strip, pose, 7)
 
     def _draw_map(self, canvas: Image.Image, memories: Sequence[Memory]) -> int:
-        """The way, what stands as dots and what moved as arrows; how many."""
+        """Draw the trajectory, static objects as circles and moving ones as lines; return the number of
+        objects.
+        """
         draw, strip = ImageDraw.Draw(canvas), self._map
         top = (_LINE * 2 + _SEEN_HEIGHT) * _SCALE
         draw.rectangle((0, top, canvas.width, canvas.height), fill=BACKGROUND)
@@ -206,10 +208,10 @@ def _turn(angle: float) -> Points:
 
 
 def _around(path: Points) -> Strip:
-    """The map's strip: the path lies along it, from the left to the right, with what is beside it."""
+    """Return the map strip: the path runs from left to right, with its surroundings."""
     path = np.asarray(path, np.float64)[:, :2]
     along = path[-1] - path[0]
-    if np.hypot(*along) < _AHEAD_M / 2:  # A robot that stands, or comes back: as the map lies.
+    if np.hypot(*along) < _AHEAD_M / 2:  # Do not rotate for a robot that stands or returns.
         along = np.array([1.0, 0.0])
     angle = float(np.arctan2(along[1], along[0]))
     turned = path @ _turn(-angle).T
@@ -229,12 +231,12 @@ def _corners(box: Points) -> Points:
 
 
 def _nose(box: Points) -> Points:
-    """From the middle to the front."""
+    """Return the line from the centre to the front."""
     return np.array([[0.0, 0.0], [box[3] / 2, 0.0]]) @ _turn(float(box[6])).T + box[:2]
 
 
 def _dots(canvas: Image.Image, at: Points, heights: Points, strip: Strip) -> None:
-    """Points as squares of the drawn size, coloured by height."""
+    """Draw points as squares, coloured by height."""
     columns, rows = at.astype(int).T
     inside = (columns >= 0) & (columns < canvas.width - _DOT)
     inside &= (rows >= strip.top) & (rows < strip.top + strip.height - _DOT)

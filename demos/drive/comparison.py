@@ -1,4 +1,4 @@
-"""The robot's memory beside two simpler ones that are given the same observations."""
+"""Comparison of the robot's memory with simpler stores that get the same observations."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from drive.asking import BELIEVED, Answer, Memories, Question, ask
+from drive.questions import BELIEVED, Answer, Question, StoreUnderTest, ask
 from drive.truth import Agreement, Truth, agreement
 from memory import Memory, MemoryStore
 from memory.query import Filter
 
-#: Observations that are added at once.
+#: Observations per call of ``add``.
 _BATCH = 512
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A store and how good it is.
+class StoreEvaluation:
+    """Quality of a store.
 
     Attributes:
         name: of the store.
         memories: how many it holds.
         bytes: of all its files.
-        everything: what it says is there now, of all labels, against the truth.
-        cars: the same of cars only.
+        everything: agreement of its claims about the present with the truth, all labels.
+        cars: the same for cars only.
         answers: to the questions.
     """
 
@@ -41,11 +41,11 @@ class Judged:
 
     @property
     def right(self) -> int:
-        """Answers that are."""
+        """Number of right answers."""
         return sum(answer.right for answer in self.answers)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         kinds = Counter(answer.kind for answer in self.answers)
         right = Counter(answer.kind for answer in self.answers if answer.right)
         times = [answer.ms for answer in self.answers] or [0.0]
@@ -64,8 +64,10 @@ class Judged:
         }
 
 
-def judged(name: str, store: MemoryStore, since: int, truth: Truth, questions: Sequence[Question]) -> Judged:
-    """Compare what a store holds with the truth, and ask it.
+def evaluate_store(
+    name: str, store: MemoryStore, since: int, truth: Truth, questions: Sequence[Question]
+) -> StoreEvaluation:
+    """Compare the claims of a store with the truth, and ask it questions.
 
     Args:
         name: of the store.
@@ -76,20 +78,22 @@ def judged(name: str, store: MemoryStore, since: int, truth: Truth, questions: S
     """
     claims = store.find(Filter(kinds=("object",), states=BELIEVED), vectors=False)
     cars = [memory for memory in claims if memory.label == "Car"]
-    return Judged(
+    return StoreEvaluation(
         name,
         len(store),
         size_of(store.folder),
         agreement(claims, truth.there()),
         agreement(cars, truth.there(labels=["Car"])),
-        ask(Memories(store, since), questions),
+        ask(StoreUnderTest(store, since), questions),
     )
 
 
-def added(
+def fill_store(
     folder: Path, observations: Sequence[Memory], last_day_ns: int, dim: int
 ) -> tuple[MemoryStore, int]:
-    """A store that just adds; and the number of its last operation before the last day."""
+    """Add observations to a new store; return it with the number of its last operation before the last
+    day.
+    """
     store = MemoryStore.open(folder, dim=dim)
     before = [memory for memory in observations if memory.time_ns < last_day_ns]
     since = 0
@@ -101,5 +105,5 @@ def added(
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files of a store."""
+    """Return the size of a store's files in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""What a robot takes from a scan: detections, the vector of the place, and how far the view is free."""
+"""Percepts of a scan: detections, the place vector, and free distances."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from memory.encode import SceneEncoder, detection_tokens, structure_tokens
 from perception import Detections, Detector
 
 DETECTOR = "pointpillars-kitti"
-#: Least score of a detection that is remembered: people and cyclists raise more false alarms than cars.
+#: Least score of a remembered detection; people and cyclists have more false positives than cars.
 LEAST_SCORE = {"Car": 0.5, "Pedestrian": 0.6, "Cyclist": 0.6}
-#: Side of the columns of which a place is made; narrower than by itself, they find places more often.
+#: Column width of place vectors; narrower than the default, because places are found more often.
 COLUMN_M = 1.0
-#: Name of the vectors that the detector gives objects; places have those of the scene encoder as their own.
+#: Name of the object embeddings; places use the scene encoder's vectors as default.
 VECTORS = "detector"
-#: Height above the ground between which a point hides what is behind it, relative to the sensor.
+#: Heights, relative to the sensor, of points that occlude what is behind them.
 HIDING_M = (-1.4, -0.3)
 
 
 class Percept(NamedTuple):
-    """What was taken from a scan; with the pose, all that is remembered is made of it.
+    """Perception of a scan; together with the pose, the source of all memories.
 
     Attributes:
         detections: in the LiDAR frame.
         vector: (256,) float32, of the place.
         free_m: (bins,) float64, see :func:`free_distances`.
-        detection_ms: how long the detector took.
+        detection_ms: time of the detector.
     """
 
     detections: Detections
@@ -50,7 +50,7 @@ class Senses:
     """
 
     def __init__(self, detector: Callable[..., Detections] | None = None) -> None:
-        # The encoder learned from all boxes, also from those that are not reported as objects.
+        # The encoder was trained on all boxes, including those below the reporting thresholds.
         every = Detector.from_pretrained(DETECTOR).reporting_everything() if detector is None else detector
         self._detector: Callable[..., Detections] = every
         self._encoder = SceneEncoder.pretrained()
@@ -68,8 +68,8 @@ class Senses:
         return Percept(detections, vector, free_distances(frame), took)
 
 
-def remembered(detections: Detections, range_m: float = RANGE_M) -> NDArray[np.bool_]:
-    """(M,) which detections are in range, and sure enough to be remembered."""
+def rememberable(detections: Detections, range_m: float = RANGE_M) -> NDArray[np.bool_]:
+    """Return an (M,) mask of detections in range and confident enough to remember."""
     away = np.hypot(detections.boxes[:, 0], detections.boxes[:, 1])
     least = np.array([LEAST_SCORE.get(label, 0.5) for label in detections.labels])
     found: NDArray[np.bool_] = (away <= range_m) & (detections.scores >= least)
@@ -79,13 +79,13 @@ def remembered(detections: Detections, range_m: float = RANGE_M) -> NDArray[np.b
 def memories_of(
     frame: Frame, detections: Detections, map_id: str, *, range_m: float = RANGE_M
 ) -> list[Memory]:
-    """Detections in range as objects in the map.
+    """Return detections in range as objects in the map.
 
-    The detector's vectors, where its weights give them, are kept beside, to be asked for: at a distance one
-    car looks much like the next to a LiDAR, and what makes a parked car the same one is its place. A car that
-    moved is gone here and new there.
+    The detector's embeddings, if its weights have them, are stored for queries only. At a distance, cars look
+    alike to a LiDAR, so a parked car is identified by its place. A car that moved is gone at its old place
+    and new at the other.
     """
-    detections = detections[remembered(detections, range_m)]
+    detections = detections[rememberable(detections, range_m)]
     found = []
     for row, (box, score, label) in enumerate(detections):
         x, y, z, length, width, height, yaw = (float(value) for value in box)
@@ -112,7 +112,7 @@ def memories_of(
 
 
 def place_of(frame: Frame, vector: NDArray[np.float32], map_id: str) -> Memory:
-    """Where the robot is, with what it looks like around it."""
+    """Return the robot's place with the vector of its surroundings."""
     pose = frame.map_from_lidar
     return Memory(
         time_ns=frame.time_ns,
@@ -128,7 +128,7 @@ def place_of(frame: Frame, vector: NDArray[np.float32], map_id: str) -> Memory:
 
 
 def free_distances(frame: Frame, bins: int = 100) -> NDArray[np.float64]:
-    """(bins,) metres to the first thing as high as a car or a person, from right to left."""
+    """Return (bins,) metres to the first object as high as a car or a person, from right to left."""
     points = frame.cloud.points.astype(np.float64)
     low, high = HIDING_M
     points = points[(points[:, 2] > low) & (points[:, 2] < high)]

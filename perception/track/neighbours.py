@@ -1,4 +1,4 @@
-"""What is seen of a track around each of its rows."""
+"""Boxes of a track near each of its rows in time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import numpy as np
 from perception.track.smoothing import Spans
 from perception.track.state import BoolArray, Float64Array, Int64Array
 
-#: What a track is at a moment is told by its boxes within so long.
+#: Boxes within this time are averaged.
 _NEARBY_NS = 1_000_000_000
 
 
-def nearby(known: Float64Array, spans: Spans, frame: Int64Array, times: Int64Array) -> Float64Array:
-    """(R, C) means of what is known (zeros where nothing is) of the boxes of a track within a second, before
-    and after; of the nearest ones where there is none."""
+def mean_of_neighbours(
+    known: Float64Array, spans: Spans, frame: Int64Array, times: Int64Array
+) -> Float64Array:
+    """Return (R, C) means of the boxes of each track within a second before and after.
+
+    Rows of ``known`` without a box are zero. Without a box within a second, the nearest boxes count.
+    """
     if not len(frame):
         return known
     rows = np.arange(len(frame))
@@ -29,8 +33,10 @@ def nearby(known: Float64Array, spans: Spans, frame: Int64Array, times: Int64Arr
     return np.asarray((sums[high + 1] - sums[low]) / (count[high + 1] - count[low])[:, None])
 
 
-def unseen(seen: BoolArray, time_ns: Int64Array) -> tuple[Float64Array, Float64Array]:
-    """Seconds since the box before, and from there to the box after; ends of tracks have boxes."""
+def time_since_seen(seen: BoolArray, time_ns: Int64Array) -> tuple[Float64Array, Float64Array]:
+    """Return seconds since the box before, and from there to the box after; tracks start and end with
+    boxes.
+    """
     if not len(seen):
         return np.zeros(0), np.zeros(0)
     before, after = _neighbours(seen)
@@ -39,7 +45,7 @@ def unseen(seen: BoolArray, time_ns: Int64Array) -> tuple[Float64Array, Float64A
 
 
 def _neighbours(seen: BoolArray) -> tuple[Int64Array, Int64Array]:
-    """(R,) rows of the box before and of the box after, or of the row's own; ends of tracks have boxes."""
+    """Return (R,) rows of the box before and the box after; a row with a box is its own neighbour."""
     rows = np.arange(len(seen))
     before = np.maximum.accumulate(np.where(seen, rows, 0))
     after = np.minimum.accumulate(np.where(seen, rows, len(rows) - 1)[::-1])[::-1]

@@ -1,4 +1,4 @@
-"""What a day's sights say about things that are new: real and still there, walking, or a false alarm."""
+"""Verdicts on new memories from a day's observations: static, moving, or a false positive."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from memory import Memory
 from memory.observe.presence import Change
 from memory.observe.views import Views, expected_visible
 
-#: What stands there is seen from this share of the viewpoints that have it in range, what hides it included.
-#: What is seen from so few that this is less probable than the second number was there for a moment, or is a
-#: false alarm where the detector was less sure than the third. Of people, who need not be where they were at
-#: the next look, one sight is enough where the detector was as sure as that.
-SEEN_SHARE, DOUBT, SURE = 0.4, 0.1, 0.85
-#: Two things do not stand at one place: of two labels the one that was seen less often is wrong.
+#: Share of the viewpoints in range from which a static object is seen, including occlusion.
+SEEN_SHARE = 0.4
+#: Objects with a less probable count and a lower confidence are false positives. A person needs one
+#: observation of that confidence, because people move between looks.
+DOUBT, SURE = 0.1, 0.85
+#: Two objects cannot be this close; of two labels, the less often observed one is wrong.
 ONE_PLACE_M = 1.0
-#: Looks from places that are closer than this are one viewpoint.
+#: Looks closer together than this share a viewpoint.
 VIEWPOINT_M = 2.0
-#: These walk, this fast, and do not stand at one place overnight.
+#: Classes that walk at these speeds and do not stay overnight.
 PEOPLE = ("Pedestrian", "Cyclist")
 WALKING_M_S, WALKING_S, STILL_M = (0.6, 2.5), (0.5, 2.5), 0.5
 
 
 class Verdicts(NamedTuple):
-    """Ids of memories with what speaks against them.
+    """Ids of memories with the evidence against them.
 
     Attributes:
-        left: what is there no more, with the reason of each.
-        doubtful: false alarms, with the reason of each.
+        left: objects that are gone, with the reason.
+        doubtful: false positives, with the reason.
     """
 
     left: dict[int, str]
     doubtful: dict[int, str]
 
 
-def weighed(known: Sequence[Memory], seen: Sequence[Memory], change: Change, views: Views) -> Verdicts:
-    """Judge what is known by the sights of a day.
+def judge(known: Sequence[Memory], seen: Sequence[Memory], change: Change, views: Views) -> Verdicts:
+    """Judge known objects by the observations of a day.
 
     Args:
-        known: objects of one map, with their ids.
-        seen: observations of the day, in the order of time.
-        change: which of them are of which known thing.
-        views: looks of the day, in the order of time.
+        known: objects of one map, with ids.
+        seen: observations of the day, in time order.
+        change: assignment of the observations to known objects.
+        views: looks of the day, in time order.
     """
-    # Hidden or not: what hides a thing is in the share, and a false alarm is often inside a wall.
+    # Ignore occlusion: the share includes it, and false positives are often inside walls.
     everywhere = replace(views, free_m=None, range_m=RANGE_M)
     in_range = expected_visible(everywhere, [memory.position for memory in known])
     viewpoint = _viewpoints(views)
@@ -63,29 +63,29 @@ def weighed(known: Sequence[Memory], seen: Sequence[Memory], change: Change, vie
             continue
         sights = np.flatnonzero(change.matched == row)
         if memory.label in PEOPLE and not len(sights) and memory.last_sight_ns < started_ns:
-            verdicts.left[memory.id] = "people do not stand at one place overnight"
+            verdicts.left[memory.id] = "people do not stay overnight"
         elif memory.first_sight_ns < started_ns:
             continue
         elif len(sights) and moving[sights].mean() > 0.5:
             verdicts.left[memory.id] = "it was walking"
         elif other := _taken_for(memory, known):
-            verdicts.doubtful[memory.id] = f"a false alarm: a {other} is there"
+            verdicts.doubtful[memory.id] = f"false positive: a {other} is at its place"
         elif memory.label in PEOPLE and len(sights) <= 1 and memory.confidence < SURE:
-            verdicts.doubtful[memory.id] = f"a false alarm: seen once, with a score below {SURE:g}"
+            verdicts.doubtful[memory.id] = f"false positive: seen once, with a score below {SURE:g}"
         else:
             seen_from = np.unique(viewpoint[look_of[sights]])
             of = np.union1d(seen_from, viewpoint[in_range[:, row]])
             if binom.cdf(len(seen_from), len(of), SEEN_SHARE) < DOUBT:
                 count = f"seen from {len(seen_from)} of {len(of)} viewpoints that had it in range"
                 if memory.confidence < SURE:
-                    verdicts.doubtful[memory.id] = f"a false alarm: {count}"
+                    verdicts.doubtful[memory.id] = f"false positive: {count}"
                 else:
-                    verdicts.left[memory.id] = f"there for a moment: {count}"
+                    verdicts.left[memory.id] = f"present for a moment only: {count}"
     return verdicts
 
 
 def _taken_for(memory: Memory, known: Sequence[Memory]) -> str | None:
-    """Label of what stands at the place of a memory, if it was seen more often."""
+    """Return the label of a more often observed object at the place of a memory."""
     for other in known:
         away = np.hypot(other.position[0] - memory.position[0], other.position[1] - memory.position[1])
         if other.label != memory.label and other.count > memory.count and away < ONE_PLACE_M:
@@ -94,7 +94,7 @@ def _taken_for(memory: Memory, known: Sequence[Memory]) -> str | None:
 
 
 def _viewpoints(views: Views) -> NDArray[np.int64]:
-    """Number of the viewpoint of each look: a new one wherever the robot has moved on."""
+    """Return the viewpoint number of each look; it changes when the robot has moved on."""
     found = np.zeros(len(views), np.int64)
     at = views.position[0]
     for row, position in enumerate(views.position):
@@ -105,7 +105,7 @@ def _viewpoints(views: Views) -> NDArray[np.int64]:
 
 
 def _moving(seen: Sequence[Memory]) -> NDArray[np.bool_]:
-    """Sights of people of whom one, a moment before or after, was a step away, and none at this place."""
+    """Mark observations of people who were a step away a moment before or after, and not at this place."""
     moving = np.zeros(len(seen), dtype=bool)
     for label in PEOPLE:
         rows = [row for row, sight in enumerate(seen) if sight.label == label]

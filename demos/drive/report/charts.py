@@ -1,4 +1,4 @@
-"""Curves and scans of a report: inline SVG and small pictures, legible on a light and on a dark ground."""
+"""Curves and scans of a report: inline SVG and small pictures, for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from html import escape
 import numpy as np
 from PIL import Image
 
-from drive.perceiving import LEAST_SCORE
-from drive.report_map import class_name
-from drive.viewing import Day, Example
+from drive.report.map import class_name
+from drive.senses import LEAST_SCORE
+from drive.viewers import Day, Example
 from perception.visualise.scene import detected, finite_points, ground_corners
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 240, 52, 30, 14
-#: What an example shows: metres ahead and to either side, and metres a pixel.
+#: View of an example: metres ahead and to either side, and metres per pixel.
 _AHEAD_M, _ASIDE_M, _PIXEL_M = 40.0, 24.0, 0.1
-#: Detections below it are hardly ever remembered, and not drawn.
+#: Least score of drawn detections; lower ones are not remembered.
 _SHOWN_SCORE = min(LEAST_SCORE.values())
 
 
 def curves(
     title: str, series: Sequence[tuple[str, str, Sequence[float]]], days: Sequence[Day], *, unit: str = ""
 ) -> str:
-    """Curves over the scans, with the beginning of every day.
+    """Return curves over the scans, with the start of every day.
 
     Args:
         title: of the figure.
-        series: name, colour and values, one a scan.
+        series: name, colour and values, one per scan.
         days: of the drive.
         unit: of the values.
     """
@@ -73,7 +73,7 @@ def curves(
 
 
 def example_figure(example: Example) -> str:
-    """A scan from above, forward to the right, with its boxes and scores."""
+    """Return a scan from above, forward to the right, with its boxes and scores."""
     found = detected(example.detections, _SHOWN_SCORE)
     inside = [
         row
@@ -104,7 +104,7 @@ def example_figure(example: Example) -> str:
         for radius in (10, 20, 30)
     )
     counts = {label: found.labels.count(label) for label in sorted(set(found.labels))}
-    what = ", ".join(f"{count} {label}" for label, count in counts.items()) or "nothing found"
+    what = ", ".join(f"{count} {label}" for label, count in counts.items()) or "no detections"
     return (
         f'<figure><svg viewBox="-1 {-_ASIDE_M} {_AHEAD_M + 1} {2 * _ASIDE_M}" role="img"'
         f' aria-label="Scan {escape(example.name)} from above: {escape(what)}">'
@@ -118,14 +118,14 @@ def example_figure(example: Example) -> str:
 
 
 def _points_picture(example: Example) -> str:
-    """A see-through PNG, in base64: the more points in a pixel, the more of it is covered."""
+    """Return a transparent PNG in base64; denser pixels are more opaque."""
     points = finite_points(example.cloud.points)
     columns = np.floor(points[:, 0] / _PIXEL_M).astype(np.int64)
     rows = np.floor((_ASIDE_M - points[:, 1]) / _PIXEL_M).astype(np.int64)
     width, height = round(_AHEAD_M / _PIXEL_M), round(2 * _ASIDE_M / _PIXEL_M)
     inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
     counts = np.bincount(rows[inside] * width + columns[inside], minlength=width * height)
-    # Four steps of one grey, so that a few kilobytes are enough.
+    # Four opacities of one grey keep the file at a few kilobytes.
     cover = np.array([0, 110, 170, 230], np.uint8)[np.minimum(counts, 3)].reshape(height, width)
     grey = np.full_like(cover, 128)
     written = io.BytesIO()
@@ -134,7 +134,7 @@ def _points_picture(example: Example) -> str:
 
 
 def _round_up(value: float) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
+    """Return the next 1, 2 or 5 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

@@ -1,24 +1,24 @@
-"""The parts of a report that judge: answers against the truth, and the stores side by side."""
+"""Report sections of the evaluation: answers against the truth, and a comparison of the stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from drive.comparing import Judged
+from drive.comparison import StoreEvaluation
 
 
 def answer_sections(
-    results: Sequence[Judged], answers: Sequence[str], truth: str = "the simulator's"
+    results: Sequence[StoreEvaluation], answers: Sequence[str], truth: str = "the simulator's"
 ) -> Iterator[str]:
-    """Questions with answers and the truth, whose it is; what is said where nobody knows it."""
+    """Yield questions with answers and the truth, or plain answers without ground truth."""
     if answers:
-        said = "".join(f"<li>{escape(line)}</li>" for line in answers)
-        yield f"<h2>What it says</h2><ul>{said}</ul>"
-        yield "<p class=note>Nobody knows what is true of a recorded drive, so there is no score.</p>"
+        items = "".join(f"<li>{escape(line)}</li>" for line in answers)
+        yield f"<h2>Answers</h2><ul>{items}</ul>"
+        yield "<p class=note>A recorded drive has no ground truth, so there is no score.</p>"
     if not results:
         return
-    yield "<h2>Questions, and answers against the truth</h2>"
+    yield "<h2>Answers against the truth</h2>"
     by_kind = [result.to_json()["questions"]["by_kind"] for result in results]
     kinds = list(by_kind[0])
     head = "".join(f"<th>{escape(kind)}</th>" for kind in (*kinds, "all"))
@@ -34,7 +34,7 @@ def answer_sections(
     yield (
         f'<div class="scroll"><table><thead><tr><th>store</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
-        f"<p class=note>The truth is {escape(truth)}. Not to know is counted as wrong.</p>"
+        f"<p class=note>The truth is {escape(truth)}. An unknown answer counts as wrong.</p>"
     )
     ours = results[0].answers
     for right, title in ((False, "wrong"), (True, "right")):
@@ -56,8 +56,8 @@ def _answers_are(count: int, title: str) -> str:
     return f"1 answer is {title}" if count == 1 else f"{count} answers are {title}"
 
 
-def store_sections(results: Sequence[Judged]) -> Iterator[str]:
-    """The stores side by side."""
+def store_sections(results: Sequence[StoreEvaluation]) -> Iterator[str]:
+    """Yield the comparison of the stores."""
     if not results:
         return
     heads = (
@@ -66,9 +66,9 @@ def store_sections(results: Sequence[Judged]) -> Iterator[str]:
         "kB",
         "precision",
         "recall",
-        "near one",
+        "near a car",
         "error m, median",
-        "95 %",
+        "p95",
     )
     body = ""
     for place, result in enumerate(results):
@@ -88,9 +88,9 @@ def store_sections(results: Sequence[Judged]) -> Iterator[str]:
         body += f"<tr{' class=best' if not place else ''}><td>{escape(result.name)}</td>{row}</tr>"
     head = "".join(f"<th>{name}</th>" for name in heads)
     yield (
-        "<h2>Which cars are where now, by store</h2>"
+        "<h2>Present cars, by store</h2>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        "<p class=note>Precision counts a second claim of one car as wrong; near one is the share of claims"
-        " with a true car of theirs within reach, however many claim it. The other stores are given the same"
-        " observations, and keep everything or the latest.</p>"
+        "<p class=note>Precision counts a second claim of one car as wrong. The column near a car is the"
+        " share of claims close to any true car. The other stores get the same observations, and keep"
+        " everything or the latest.</p>"
     )

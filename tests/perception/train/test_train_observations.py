@@ -1,4 +1,4 @@
-"""Sights: which boxes show which object, files of them, and scans that are thinned out."""
+"""Observations: which boxes show which object, files of them, and scans that are thinned out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perception.model.network import Network
 from perception.run.eager import EagerRunner, EagerSteps
 from perception.train import towns
 from perception.train.data.frames import TrainingFrame
-from perception.train.sights import Observer, Sights, View, drive_views, thinned
+from perception.train.observations import Observations, Observer, View, drive_views, thin_points
 
 Street = Callable[[int], TrainingFrame]
 
@@ -60,14 +60,14 @@ def test_files_of_sights(eager: Network, street: Street, tmp_path: Path) -> None
     view = View(points, found.boxes, np.arange(len(found.boxes)), "here", 0.0)
     sights = Observer(eager)([view])
     sights.save(tmp_path / "deep/one.npz")
-    loaded = Sights.load(tmp_path / "deep/one.npz")
+    loaded = Observations.load(tmp_path / "deep/one.npz")
     assert loaded.objects.tolist() == sights.objects.tolist()
     np.testing.assert_allclose(loaded.features, sights.features, rtol=1e-3)
-    assert len(Sights.joined([loaded, loaded])) == 2 * len(sights)
-    assert len(Sights.joined([])) == len(Observer(eager)([])) == 0
+    assert len(Observations.joined([loaded, loaded])) == 2 * len(sights)
+    assert len(Observations.joined([])) == len(Observer(eager)([])) == 0
     (tmp_path / "bad.npz").write_bytes(b"nothing")
-    with pytest.raises(DataError, match=r"bad.npz: no file of sights, or damaged .*; delete it"):
-        Sights.load(tmp_path / "bad.npz")
+    with pytest.raises(DataError, match=r"bad.npz: damaged"):
+        Observations.load(tmp_path / "bad.npz")
 
 
 def test_thinning_leaves_rows_or_points_out() -> None:
@@ -75,17 +75,17 @@ def test_thinning_leaves_rows_or_points_out() -> None:
     known = {row.tobytes() for row in points}
     shares = []
     for seed in range(6):
-        fewer = thinned(points, np.random.default_rng(seed))
+        fewer = thin_points(points, np.random.default_rng(seed))
         assert all(row.tobytes() in known for row in fewer)
         shares.append(len(fewer) / len(points))
-        np.testing.assert_array_equal(fewer, thinned(points, np.random.default_rng(seed)))
+        np.testing.assert_array_equal(fewer, thin_points(points, np.random.default_rng(seed)))
     assert 0.2 < min(shares) < max(shares) < 0.8
-    assert len(thinned(points[:0], np.random.default_rng(0))) == 0
+    assert len(thin_points(points[:0], np.random.default_rng(0))) == 0
 
 
 def test_a_data_set_without_identities_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", np.ones((4, 4), np.float32))
-    with pytest.raises(DataError, match="frame 'one' does not tell which object is which"):
+    with pytest.raises(DataError, match="frame 'one' has no track ids"):
         list(drive_views(open_data_set(tmp_path), scene="folder", seed=0))
 
 

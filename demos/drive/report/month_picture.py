@@ -1,4 +1,4 @@
-"""A month of sights as a picture: where they are, how many a day, and what finding them takes."""
+"""Picture of a month of observations: positions, counts per day, and search times."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from drive.frames import DAY_NS, START_NS
-from drive.picture import COLOURS
+from drive.report.picture import COLOURS
 from memory import Memory
 from sparse_core.common.files import replacing
 
@@ -30,10 +31,10 @@ def draw_month(
 
     Args:
         file: to write.
-        title: above all.
+        title: of the picture.
         path: of the robot, metres.
-        memories: all that are held.
-        found: of :func:`drive.sights.found_again`.
+        memories: content of the store.
+        found: from :func:`drive.observations.found_again`.
     """
     figure = plt.figure(figsize=(16, 8), layout="constrained")
     grid = figure.add_gridspec(2, 2, width_ratios=(1.7, 1))
@@ -50,16 +51,18 @@ def draw_month(
 
 def _map(figure: Any, axes: Axes, path: Sequence[tuple[float, float]], things: Sequence[Memory]) -> None:
     at = np.array([memory.position[:2] for memory in things]).reshape(-1, 2)
-    # In no order, or one day would hide the others.
+    # Shuffle, so that no day hides the others.
     order = np.random.default_rng(0).permutation(len(at))
     drawn = axes.scatter(*at[order].T, c=_day(things)[order], s=4, cmap="viridis", linewidths=0)
-    axes.plot(*np.array(path).reshape(-1, 2).T, color="0.3", linewidth=0.3, label="path of the robot")
-    figure.colorbar(drawn, ax=axes, label="day", shrink=0.6)
+    axes.plot(*np.array(path).reshape(-1, 2).T, color="0.3", linewidth=0.3, label="trajectory of the robot")
+    figure.colorbar(
+        drawn, ax=axes, label="day", shrink=0.6, ticks=MaxNLocator(6, integer=True, min_n_ticks=1)
+    )
     axes.set_aspect("equal")
-    axes.set_xlabel("x, metres")
-    axes.set_ylabel("y, metres")
-    axes.set_title("every sight of an object")
-    axes.legend(loc="upper right")
+    axes.set_xlabel("x (m)")
+    axes.set_ylabel("y (m)")
+    axes.set_title("observations of objects")
+    axes.legend(loc="upper right", framealpha=0.9)
 
 
 def _days(axes: Axes, things: Sequence[Memory]) -> None:
@@ -70,16 +73,19 @@ def _days(axes: Axes, things: Sequence[Memory]) -> None:
         [days[labels == label] for label in kinds],
         bins=edges.tolist(),
         stacked=True,
+        rwidth=0.9,
         label=kinds,
         color=[COLOURS.get(label, "0.5") for label in kinds],
     )
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     axes.set_xlabel("day")
-    axes.set_title("sights a day")
-    axes.legend()
+    axes.set_ylabel("observations")
+    axes.set_title("observations per day")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
 def _times(axes: Axes, found: dict[str, Any]) -> None:
-    names = [str(found["index"]["index"] or "compared"), "all compared"]
+    names = [str(found["index"]["index"] or "compared"), "brute force"]
     spent = [found["ms"][side] for side in ("index", "compared")]
     middle = [one["median"] for one in spent]
     error = [
@@ -90,8 +96,8 @@ def _times(axes: Axes, found: dict[str, Any]) -> None:
     for row, value in enumerate(middle):
         axes.annotate(f"{value:.2f} ms ", (value / 2, row), va="center", ha="center")
     axes.invert_yaxis()
-    axes.set_xlabel(f"ms a question, {found['asked']} questions (bar: median, line: quartiles)")
-    axes.set_title(f"the {found['k']} most similar of {found['vectors']:,}: {found['recall']:.1%} found")
+    axes.set_xlabel(f"ms per search on a CPU, {found['asked']} searches (bar: median, line: quartiles)")
+    axes.set_title(f"recall@{found['k']} in {found['vectors']:,} embeddings: {found['recall']:.1%}")
 
 
 def _day(things: Sequence[Memory]) -> np.ndarray[Any, Any]:

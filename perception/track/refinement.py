@@ -1,4 +1,4 @@
-"""What a recording tells of its tracks once more of it is known: joined, filled, smoothed and judged anew."""
+"""Refinement of recorded tracks with later frames: joined, interpolated, smoothed and re-scored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy.typing as npt
 from perception.track.association import Pairs, assign
 from perception.track.config import Parameters
 from perception.track.lifecycle import belief
-from perception.track.nearby import nearby, unseen
+from perception.track.neighbours import mean_of_neighbours, time_since_seen
 from perception.track.poses import inverse, moved_boxes
-from perception.track.smoothing import Noise, Smoothed, Spans, smooth
+from perception.track.smoothing import Noise, SmoothedStates, Spans, smooth
 from perception.track.state import (
     BOX,
     HITS,
@@ -29,22 +29,22 @@ from perception.track.state import (
     Int64Array,
     TrackState,
 )
-from perception.track.tracker import Sightings
+from perception.track.tracker import FrameAssignment
 from perception.track.tracks import Tracks, tracks_of
 from perception.types import EMBEDDING_DIM
 
 
-class Seen(NamedTuple):
-    """All boxes of tracks in a stretch of frames, by track and in each by frame; (S,) each.
+class TrackedBoxes(NamedTuple):
+    """All boxes of tracks in a stretch of frames, sorted by track and frame; (S,) each.
 
     Attributes:
-        track: number of the track, from 0.
-        frame: number of the frame in the stretch.
+        track: track number, from 0.
+        frame: frame number in the stretch.
         box: (S, 7) in one map for all frames.
         score: log-odds.
-        label: number of the class.
-        row: of the detection.
-        hits, mean: boxes of the track until then, and the mean of their scores.
+        label: class number.
+        row: row of the detection.
+        hits, mean: number of boxes of the track so far, and the mean of their scores.
     """
 
     track: Int64Array
@@ -56,42 +56,42 @@ class Seen(NamedTuple):
     hits: Int64Array
     mean: Float64Array
 
-    def rows(self, which: npt.NDArray[Any], track: Int64Array) -> Seen:
-        """Those of a mask, or of numbers in their order, with other numbers of tracks."""
+    def rows(self, which: npt.NDArray[Any], track: Int64Array) -> TrackedBoxes:
+        """Return rows of a mask or of numbers, with new track numbers."""
         columns: dict[str, Any] = {name: values[which] for name, values in self._asdict().items()}
-        return Seen(**columns | {"track": track[which]})
+        return TrackedBoxes(**columns | {"track": track[which]})
 
 
 @dataclass(frozen=True, eq=False)
-class Mended:
-    """Tracks over a stretch of frames, a row for each frame from the first box to the last.
+class RefinedTracks:
+    """Tracks over a stretch of frames, with a row for each frame from the first box to the last.
 
     Attributes:
-        ids: (K,) identity of each track.
+        ids: (K,) id of each track.
         spans: its rows.
-        smoothed: what is known of them.
-        frame: (R,) number of the frame.
-        box: (R, 7) in the map, smoothed.
-        row: (R,) of the detection, or -1.
+        smoothed: smoothed states of all rows.
+        frame: (R,) frame number.
+        box: (R, 7) smoothed, in the map.
+        row: (R,) row of the detection, or -1.
         label, hits: (K,).
         odds: (R,) log-odds, means of the boxes within a second.
-        told: (R,) whether it is believed in there.
-        missed_s: (R,) since it was seen.
-        gap_s: (R,) from the box before to the box after; 0 where there is one.
-        embeddings: (K, 128) float32 mean directions of the vectors of boxes; zeros without.
+        reported: (R,) True if the belief suffices for a report.
+        missed_s: (R,) time since the last box.
+        gap_s: (R,) time from the box before to the box after; 0 in rows with a box.
+        embeddings: (K, 128) float32 mean directions of the boxes' embeddings; zeros without.
         poses: (F, 4, 4) of the frames, in that map.
     """
 
     ids: Int64Array
     spans: Spans
-    smoothed: Smoothed
+    smoothed: SmoothedStates
     frame: Int64Array
     box: Float64Array
     row: Int64Array
     label: Int64Array
     hits: Int64Array
     odds: Float64Array
-    told: BoolArray
+    reported: BoolArray
     missed_s: Float64Array
     gap_s: Float64Array
     embeddings: npt.NDArray[np.float32]
@@ -99,28 +99,22 @@ class Mended:
 
     @cached_property
     def owner(self) -> Int64Array:
-        """(R,) number of the track."""
+        """(R,) track number of each row."""
         return np.repeat(np.arange(len(self.ids)), self.spans.length)
 
     @cached_property
     def by_frame(self) -> list[Int64Array]:
-        """The rows of each frame."""
+        """Rows of each frame."""
         order = np.argsort(self.frame, kind="stable")
         return np.split(order, np.searchsorted(self.frame[order], np.arange(1, len(self.poses))))
 
 
-def mend(frames: Sequence[Sightings], parameters: Parameters, *, join: bool) -> Mended:
-    """Tracks of a stretch of frames.
-
-    Args:
-        frames: in their order.
-        parameters: of the classes.
-        join: also make one of fragments that continue each other.
-    """
-    ids, seen, poses = _gathered(frames)
+def refine(frames: Sequence[FrameAssignment], parameters: Parameters, *, join: bool) -> RefinedTracks:
+    """Refine the tracks of consecutive frames; ``join`` also joins fragments that continue each other."""
+    ids, seen, poses = _gather(frames)
     times = np.array([frame.time_ns for frame in frames], np.int64)
     if join and len(ids):
-        ids, seen = _joined(ids, seen, times, parameters)
+        ids, seen = _join_fragments(ids, seen, times, parameters)
     spans, rows_of_seen, frame = _spans(seen, times)
     first = np.searchsorted(seen.track, np.arange(len(ids)))
     last = np.searchsorted(seen.track, np.arange(len(ids)), side="right") - 1
@@ -135,7 +129,7 @@ def mend(frames: Sequence[Sightings], parameters: Parameters, *, join: bool) -> 
     owner = np.repeat(np.arange(len(ids)), spans.length)
     known = np.zeros((len(frame), 4))
     known[rows_of_seen, 0], known[rows_of_seen, 1:] = seen.score, seen.box[:, 3:6]
-    near = nearby(known, spans, frame, times)
+    near = mean_of_neighbours(known, spans, frame, times)
     box = np.concatenate([smoothed.centre, near[:, 1:], smoothed.yaw[:, None]], axis=1)
     range_m = np.sqrt(((box[:, :2] - poses[frame][:, :2, 3]) ** 2).sum(1))
     believed = belief(
@@ -143,8 +137,8 @@ def mend(frames: Sequence[Sightings], parameters: Parameters, *, join: bool) -> 
     )
     row = np.full(len(frame), -1, np.int64)
     row[rows_of_seen] = seen.row
-    missed_s, gap_s = unseen(spans.seen, times[frame])
-    return Mended(
+    missed_s, gap_s = time_since_seen(spans.seen, times[frame])
+    return RefinedTracks(
         ids,
         spans,
         smoothed,
@@ -162,42 +156,38 @@ def mend(frames: Sequence[Sightings], parameters: Parameters, *, join: bool) -> 
     )
 
 
-def tell(mended: Mended, number: int, frame: Sightings, parameters: Parameters) -> Tracks:
-    """The tracks of a frame.
-
-    Args:
-        mended: of the stretch.
-        number: of the frame in it.
-        frame: what was seen in it.
-        parameters: of the classes.
-    """
-    rows = mended.by_frame[number]
-    track = mended.owner[rows]
-    fine = mended.told[rows] & (mended.gap_s[rows] <= parameters.column("join_s")[mended.label[track]] + 1e-6)
+def tracks_in_frame(
+    refined: RefinedTracks, number: int, frame: FrameAssignment, parameters: Parameters
+) -> Tracks:
+    """Return the refined tracks of one frame; ``number`` is its position in the stretch."""
+    rows = refined.by_frame[number]
+    track = refined.owner[rows]
+    join_s = parameters.column("join_s")[refined.label[track]]
+    fine = refined.reported[rows] & (refined.gap_s[rows] <= join_s + 1e-6)
     rows, track = rows[fine], track[fine]
-    order = np.lexsort((mended.ids[track], -mended.odds[rows]))
+    order = np.lexsort((refined.ids[track], -refined.odds[rows]))
     rows, track = rows[order], track[order]
     state = TrackState.of(len(rows))
-    state.numbers[:, BOX] = mended.box[rows]
-    # The same, but where the map began anew later on.
-    turn = frame.pose[:3, :3] @ mended.poses[number][:3, :3].T
-    state.numbers[:, VELOCITY] = mended.smoothed.velocity[rows] @ turn.T
-    state.numbers[:, SPREAD] = mended.smoothed.spread[rows]
+    state.numbers[:, BOX] = refined.box[rows]
+    # Identity, unless the map restarted later in the recording.
+    turn = frame.pose[:3, :3] @ refined.poses[number][:3, :3].T
+    state.numbers[:, VELOCITY] = refined.smoothed.velocity[rows] @ turn.T
+    state.numbers[:, SPREAD] = refined.smoothed.spread[rows]
     columns = {
-        TRACK_ID: mended.ids[track],
-        LABEL: mended.label[track],
-        HITS: mended.hits[track],
-        ROW: mended.row[rows],
+        TRACK_ID: refined.ids[track],
+        LABEL: refined.label[track],
+        HITS: refined.hits[track],
+        ROW: refined.row[rows],
     }
     for column, values in columns.items():
         state.counts[:, column] = values
-    state.embeddings[:] = mended.embeddings[track]
-    boxes = moved_boxes(state.numbers[:, BOX], inverse(mended.poses[number]))
+    state.embeddings[:] = refined.embeddings[track]
+    boxes = moved_boxes(state.numbers[:, BOX], inverse(refined.poses[number]))
     return tracks_of(
         state,
         boxes,
-        mended.odds[rows],
-        mended.missed_s[rows],
+        refined.odds[rows],
+        refined.missed_s[rows],
         parameters=parameters,
         pose=frame.pose,
         time_ns=frame.time_ns if frame.stamped else None,
@@ -206,8 +196,8 @@ def tell(mended: Mended, number: int, frame: Sightings, parameters: Parameters) 
     )
 
 
-def _gathered(frames: Sequence[Sightings]) -> tuple[Int64Array, Seen, Float64Array]:
-    """Identities, boxes by track and frame, and poses, in the map of the last frame."""
+def _gather(frames: Sequence[FrameAssignment]) -> tuple[Int64Array, TrackedBoxes, Float64Array]:
+    """Return track ids, boxes by track and frame, and poses, all in the map of the last frame."""
     poses = np.zeros((len(frames), 4, 4))
     boxes: list[Float64Array] = []
     shift = np.eye(4)
@@ -224,7 +214,7 @@ def _gathered(frames: Sequence[Sightings]) -> tuple[Int64Array, Seen, Float64Arr
     number_of = np.repeat(np.arange(len(frames)), count)
     order = np.lexsort((number_of, track_id))
     ids, track = np.unique(track_id[order], return_inverse=True)
-    seen = Seen(
+    seen = TrackedBoxes(
         track,
         number_of[order],
         np.concatenate(boxes[::-1])[order],
@@ -234,11 +224,11 @@ def _gathered(frames: Sequence[Sightings]) -> tuple[Int64Array, Seen, Float64Arr
         np.concatenate([frame.hits for frame in frames])[order],
         np.concatenate([frame.mean_score for frame in frames])[order],
     )
-    return ids, _once(seen), poses
+    return ids, _last_per_frame(seen), poses
 
 
-def _once(seen: Seen) -> Seen:
-    """One box a track and frame: a moment that was looked at twice counts as its last look."""
+def _last_per_frame(seen: TrackedBoxes) -> TrackedBoxes:
+    """Keep one box per track and frame: the last look at a moment counts."""
     if len(seen.track) < 2:
         return seen
     last = np.ones(len(seen.track), np.bool_)
@@ -246,8 +236,10 @@ def _once(seen: Seen) -> Seen:
     return seen.rows(last, seen.track)
 
 
-def _spans(seen: Seen, times: Int64Array) -> tuple[Spans, Int64Array, Int64Array]:
-    """Rows from the first box of each track to its last, those that have boxes, and the frame of each."""
+def _spans(seen: TrackedBoxes, times: Int64Array) -> tuple[Spans, Int64Array, Int64Array]:
+    """Return rows from the first box of each track to its last, the rows that have boxes, and each row's
+    frame.
+    """
     count = int(seen.track[-1]) + 1 if len(seen.track) else 0
     tracks = np.arange(count)
     first = seen.frame[np.searchsorted(seen.track, tracks)] if count else tracks
@@ -277,8 +269,8 @@ def _noise(parameters: Parameters, label: Int64Array) -> Noise:
     return Noise(*(column[label] for column in columns))
 
 
-def _directions(frames: Sequence[Sightings], seen: Seen, count: int) -> npt.NDArray[np.float32]:
-    """(K, 128) mean direction of the vectors of each track's boxes."""
+def _directions(frames: Sequence[FrameAssignment], seen: TrackedBoxes, count: int) -> npt.NDArray[np.float32]:
+    """Return the (K, 128) mean direction of the embeddings of each track's boxes."""
     total = np.zeros((count, EMBEDDING_DIM), np.float32)
     edges = np.searchsorted(np.sort(seen.frame), np.arange(len(frames) + 1))
     order = np.argsort(seen.frame, kind="stable")
@@ -291,10 +283,10 @@ def _directions(frames: Sequence[Sightings], seen: Seen, count: int) -> npt.NDAr
     return np.asarray(total / np.where(length > 0, length, 1.0), np.float32)
 
 
-def _joined(
-    ids: Int64Array, seen: Seen, times: Int64Array, parameters: Parameters
-) -> tuple[Int64Array, Seen]:
-    """Fragments that continue each other under the identity of the first."""
+def _join_fragments(
+    ids: Int64Array, seen: TrackedBoxes, times: Int64Array, parameters: Parameters
+) -> tuple[Int64Array, TrackedBoxes]:
+    """Join fragments that continue each other under the id of the first."""
     spans, _, frame = _spans(seen, times)
     label = seen.label[np.searchsorted(seen.track, np.arange(len(ids)))]
     smoothed = smooth(spans, _noise(parameters, label))

@@ -1,4 +1,4 @@
-"""Sights: what a detector makes of objects whose identity is known, seen whole and thinned out."""
+"""Observations: detector features of objects with known identity, in full and thinned scans."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from sparse_core.common.files import replacing
 IntArray = npt.NDArray[np.int64]
 StringArray = npt.NDArray[np.str_]
 
-#: Overlap (BEV) with a label from which a box is a sight of its object.
+#: Least BEV overlap with a label of an observation.
 _LEAST_IOU = 0.3
-#: Rows of points of a spinning sensor are about this far apart; every second one is left out.
+#: Typical beam gap of a spinning sensor; thinning removes every second beam.
 _BEAM_RAD = 0.0072
-#: Shares of the points that are kept where single ones are left out.
+#: Range of the share of points kept when thinning removes random points.
 _KEPT_SHARES = (0.25, 0.75)
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A scan with everything that is in it, and who it is.
+    """A scan with all objects in it and their identities.
 
     Attributes:
-        points: (N, 4) float32, LiDAR frame, what the detector looks at ahead.
-        boxes: (M, 7) float32; identities: M numbers, each object's own in its scene.
-        scene: where; time_s: when.
-        thinned: whether points were left out.
+        points: (N, 4) float32, LiDAR frame, in the detector's range.
+        boxes: (M, 7) float32; identities: M numbers, unique per object within the scene.
+        scene: name of the scene; time_s: seconds.
+        thinned: True if points were removed.
     """
 
     points: FloatArray
@@ -53,13 +53,13 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Sights:
-    """Boxes of a detector that found a labelled object, a row each.
+class Observations:
+    """Detected boxes that match a labelled object, one per row.
 
     Attributes:
         features: (N, 256) float32 of the last refinement step.
-        boxes: (N, 7) float32 as found; labels: (N,) int64 class numbers as found.
-        objects: (N,) names: scene and identity, the same for sights of one object.
+        boxes: (N, 7) float32 as detected; labels: (N,) int64 class numbers as detected.
+        objects: (N,) names of scene and identity, equal for observations of one object.
         scenes: (N,) names; times_s: (N,) float64.
         thinned: (N,) bool.
     """
@@ -75,58 +75,58 @@ class Sights:
     def __len__(self) -> int:
         return len(self.features)
 
-    def __getitem__(self, rows: npt.NDArray[Any]) -> Sights:
-        """Some of them, by numbers or a mask."""
-        return Sights(**{name: values[rows] for name, values in vars(self).items()})
+    def __getitem__(self, rows: npt.NDArray[Any]) -> Observations:
+        """Return the rows of a mask or of numbers."""
+        return Observations(**{name: values[rows] for name, values in vars(self).items()})
 
     @classmethod
-    def joined(cls, parts: Sequence[Sights]) -> Sights:
-        """All of them, in their order; none of none."""
+    def joined(cls, parts: Sequence[Observations]) -> Observations:
+        """Join observations in order."""
         names = cls.__dataclass_fields__
         return cls(
-            **{name: np.concatenate([getattr(part, name) for part in (_none(), *parts)]) for name in names}
+            **{name: np.concatenate([getattr(part, name) for part in (_empty(), *parts)]) for name in names}
         )
 
     def save(self, path: Path) -> None:
-        """Write them; features in half precision. The file is there once it is whole."""
+        """Write the file atomically, with features in half precision."""
         arrays = {**vars(self), "features": self.features.astype(np.float16)}
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)
 
     @classmethod
-    def load(cls, path: Path) -> Sights:
-        """What :meth:`save` wrote.
+    def load(cls, path: Path) -> Observations:
+        """Read a file written by :meth:`save`.
 
         Raises:
-            DataError: another file, or a damaged one.
+            DataError: the file is damaged, or of another kind.
         """
         try:
             with np.load(path, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in cls.__dataclass_fields__}
         except (OSError, ValueError, KeyError, EOFError) as error:
-            raise DataError(f"{path}: no file of sights, or damaged ({error}); delete it") from error
+            raise DataError(f"{path}: damaged observations ({error}). Delete the file") from error
         return cls(**{**arrays, "features": arrays["features"].astype(np.float32)})
 
 
 class Observer:
-    """A detector that looks at views and tells the features of what it finds.
+    """A detector that returns the features of labelled objects in views.
 
     Args:
-        network: folded, with refinement; a head for vectors that it has is left aside.
+        network: folded, with refinement; its own embedding head is not used.
     """
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self.device = next(network.parameters()).device
 
-    def __call__(self, views: Iterable[View]) -> Sights:
-        """Sights of all objects that are found in some views."""
-        return Sights.joined([self.look(view) for view in views])
+    def __call__(self, views: Iterable[View]) -> Observations:
+        """Return the observations of all objects found in the views."""
+        return Observations.joined([self.look(view) for view in views])
 
-    def look(self, view: View) -> Sights:
-        """Sights of the objects that are found in a view."""
-        own, self._network.embedding = self._network.embedding, _Untouched()
+    def look(self, view: View) -> Observations:
+        """Return the observations of the objects found in a view."""
+        own, self._network.embedding = self._network.embedding, _FeatureHead()
         try:
             (found,) = EagerRunner(self._network, kind_of(self._network.config).eager)(
                 [torch.from_numpy(view.points)]
@@ -135,11 +135,11 @@ class Observer:
             self._network.embedding = own
         assert found.embeddings is not None
         given = (found.boxes, found.scores, view.boxes)
-        rows, named = _who(*(torch.from_numpy(part) for part in given))
+        rows, named = _match_labels(*(torch.from_numpy(part) for part in given))
         count, chosen = len(rows), rows.numpy()
         if count == 0:
-            return _none()
-        return Sights(
+            return _empty()
+        return Observations(
             found.embeddings[chosen],
             found.boxes[chosen],
             found.labels[chosen],
@@ -150,25 +150,27 @@ class Observer:
         )
 
 
-class _Untouched(EmbeddingHead):
-    """In place of a head: features as they are."""
+class _FeatureHead(EmbeddingHead):
+    """Stand-in for an embedding head that returns features unchanged."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """(N, 256) float32."""
+        """Return the (N, 256) features as float32."""
         return features.float()
 
 
-def _none() -> Sights:
+def _empty() -> Observations:
     empty = np.zeros(0)
     names = np.zeros(0, np.str_)
-    return Sights(
+    return Observations(
         np.zeros((0, 256), np.float32), np.zeros((0, 7), np.float32), empty.astype(np.int64), names, names,
         empty, empty.astype(np.bool_),
     )  # fmt: skip
 
 
-def _who(boxes: Tensor, scores: Tensor, truth: Tensor) -> tuple[Tensor, list[int]]:
-    """Rows of boxes that show a label, and which: each label is shown by the box that overlaps it most."""
+def _match_labels(boxes: Tensor, scores: Tensor, truth: Tensor) -> tuple[Tensor, list[int]]:
+    """Return the rows of boxes that match a label, and those labels; each label takes its best-overlapping
+    box.
+    """
     if len(boxes) == 0 or len(truth) == 0:
         return torch.zeros(0, dtype=torch.int64), []
     overlap, label = rotated_iou_bev(boxes, truth).max(dim=1)
@@ -180,8 +182,8 @@ def _who(boxes: Tensor, scores: Tensor, truth: Tensor) -> tuple[Tensor, list[int
     return torch.tensor([row for row, _ in rows], dtype=torch.int64), [named for _, named in rows]
 
 
-def thinned(points: FloatArray, random: np.random.Generator) -> FloatArray:
-    """As a worse sensor scans, or one farther away: without every second beam, or without single points."""
+def thin_points(points: FloatArray, random: np.random.Generator) -> FloatArray:
+    """Remove every second beam, or random points, as a worse or more distant sensor would."""
     if random.random() < 0.5:
         elevation = np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
         kept = np.floor(elevation / _BEAM_RAD).astype(np.int64) % 2 == random.integers(2)
@@ -191,22 +193,22 @@ def thinned(points: FloatArray, random: np.random.Generator) -> FloatArray:
 
 
 def drive_views(frames: DataSet, *, scene: str, seed: int, thin: bool = True) -> Iterator[View]:
-    """The frames of a drive as they are, and each thinned out once.
+    """Yield the frames of a drive, each in full and once thinned.
 
     Args:
-        frames: with identities.
+        frames: with track ids.
         scene: name of the drive.
-        seed: of what is left out.
-        thin: whether to thin them out too.
+        seed: of the thinning.
+        thin: also yield thinned frames.
 
     Raises:
-        DataError: a frame without identities.
+        DataError: a frame has no track ids.
     """
     for number, frame in enumerate(frames):
         if frame.track_ids is None:
             raise DataError(
-                f"{frames.folder}: frame {frame.frame_id!r} does not tell which object is which;"
-                " vectors are learned from drives with track ids, such as a KITTI sequence with labels.txt"
+                f"{frames.folder}: frame {frame.frame_id!r} has no track ids, which embeddings are trained"
+                " from. Use a drive with track ids, such as a KITTI sequence with labels.txt"
             )
         points = frame.points[np.isfinite(frame.points).all(axis=1)]
         time_s = number if frame.time_ns is None else frame.time_ns / 1e9
@@ -214,5 +216,5 @@ def drive_views(frames: DataSet, *, scene: str, seed: int, thin: bool = True) ->
         yield view
         if thin:
             random = np.random.default_rng([seed, number])
-            fewer = thinned(points, random)
+            fewer = thin_points(points, random)
             yield View(fewer, view.boxes, view.identities, scene, time_s, thinned=True)

@@ -1,4 +1,4 @@
-"""A real sequence with labels, seen there and back, is remembered by tracks."""
+"""Memory of a labelled real sequence, driven there and back, with one memory per track."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from drive.labelled_seen import PASSES, Seen, add_truth
-from drive.remembering import Tally
+from drive.labelled.scans import PASSES, Observation, add_truth
+from drive.robot import Tally
 from drive.truth import Truth
 from memory import Memory, MemoryStore
 from memory.observe.free_space import Looks, mark_free
 from memory.tracks import Sights, TrackMemories
 
 _MAP = "sequence"
-_FURTHER = "further sights of a track, which is one memory"
+_FURTHER = "further observations of a track, which is one memory"
 
 
 @dataclass
-class Driven:
-    """What a drive leaves.
+class SequenceResult:
+    """Result of remembering a sequence.
 
     Attributes:
-        truth: what the labels say.
-        tally: what became of the boxes.
+        truth: of the labels.
+        tally: of the boxes.
         path: of the sensor in the first pass.
-        trails: (n, 2) ways of tracks in the first pass, each with its label.
-        gone: memories that were found gone, with the reason.
-        every: a memory of every box, as a store without tracks would be given them.
+        trails: label and (n, 2) trajectory of each track in the first pass.
+        gone: memories found to be gone, with the reason.
+        every: one memory per box, as for a store without tracks.
         since: number of the store's last operation before the way back.
     """
 
@@ -43,14 +43,14 @@ class Driven:
     since: int = 0
 
 
-def remember_sequence(store: MemoryStore, seen: Iterable[Seen]) -> Driven:
-    """Remember by tracks what is seen.
+def remember_sequence(store: MemoryStore, seen: Iterable[Observation]) -> SequenceResult:
+    """Remember the tracks of all observations.
 
     Args:
         store: empty.
-        seen: of :func:`drive.labelled_seen.seen_of`.
+        seen: from :func:`drive.labelled.scans.observe`.
     """
-    driven = Driven()
+    driven = SequenceResult()
     things, looks, day = TrackMemories(PASSES[0], map_id=_MAP), Looks(), 0
     for moment, sights, free_m, took_ms in seen:
         if moment.day != day:
@@ -78,7 +78,7 @@ def remember_sequence(store: MemoryStore, seen: Iterable[Seen]) -> Driven:
 
 
 def box_memory(sights: Sights, row: int) -> Memory:
-    """A box alone, without its track."""
+    """Return the memory of a single box, without its track."""
     box = np.asarray(sights.boxes[row], np.float64)
     return Memory(
         time_ns=sights.time_ns,
@@ -92,7 +92,7 @@ def box_memory(sights: Sights, row: int) -> Memory:
     )
 
 
-def _keep(store: MemoryStore, driven: Driven, memories: list[Memory]) -> None:
+def _keep(store: MemoryStore, driven: SequenceResult, memories: list[Memory]) -> None:
     result = store.observe_logged(memories)
     tally = driven.tally
     for kept in result.kept:
@@ -102,8 +102,8 @@ def _keep(store: MemoryStore, driven: Driven, memories: list[Memory]) -> None:
     tally.displaced += len(result.displaced)
 
 
-def _end_pass(store: MemoryStore, driven: Driven, things: TrackMemories, looks: Looks) -> None:
-    """What goes on is remembered, what is one thing becomes one memory, and what is gone is found."""
+def _end_pass(store: MemoryStore, driven: SequenceResult, things: TrackMemories, looks: Looks) -> None:
+    """End open tracks, consolidate memories, and mark those that are gone."""
     _keep(store, driven, things.end())
     started = time.perf_counter()
     merged = store.consolidate().merged

@@ -1,4 +1,4 @@
-"""From percepts to memories: observe, consolidate, and look what is gone."""
+"""A robot that remembers percepts: it observes, consolidates, and marks what is gone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drive.doubting import weighed
 from drive.frames import FIELD_DEG, RANGE_M, Frame
-from drive.perceiving import Percept, Senses, memories_of, place_of
+from drive.senses import Percept, Senses, memories_of, place_of
+from drive.verdicts import judge
 from memory import Memory, MemoryStore
 from memory.config import ReservoirConfig, StoreConfig
 from memory.merging import MergeOptions
@@ -25,29 +25,29 @@ from memory.query import Filter
 
 MAP = "town"
 MERGING = MergeOptions(max_distance_m=2.0)
-#: Four sights of a thing an hour instead of one: their mean is a better place than the first.
+#: Four observations per object and hour instead of one, because their mean position is more accurate.
 CONFIG = StoreConfig(reservoir=ReservoirConfig(least=4), merging=MERGING)
-#: Of ten parked cars about three leave their bay in a day; scans are less than a second apart.
+#: About three of ten parked cars leave per day; scans are less than a second apart.
 PRESENCE = PresenceOptions(same=MERGING, prior=0.75, apart_s=0.5)
 
-#: The last operations stay undoable: the tidying of a day is a handful of them.
+#: Operations that stay undoable; tidying a day takes a handful.
 UNDO_OPERATIONS = 20
 
 
 @dataclass
 class Tally:
-    """What became of the observations.
+    """Counts of what happened to the observations.
 
     Attributes:
-        offered, kept: observations, and those of them that were stored when they came.
-        dropped: not stored, by reason.
-        displaced: stored, and later given up for better ones.
-        merges: how many times memories became one.
-        merged: memories that went into them, less their results.
-        forgotten: as false alarms, or over the capacity, by reason.
-        gone: memories whose things were found to be gone, or walked on.
+        offered, kept: observations, and those stored immediately.
+        dropped: observations not stored, by reason.
+        displaced: stored observations that better ones replaced later.
+        merges: number of merges.
+        merged: memories that merges removed.
+        forgotten: memories deleted as false positives or over capacity, by reason.
+        gone: memories of objects found to be gone or to have walked on.
         timeline: (offered, held) after each scan.
-        detection_ms, observe_ms: of each scan; consolidation_s, presence_s: of each day.
+        detection_ms, observe_ms: per scan; consolidation_s, presence_s: per day.
     """
 
     offered: int = 0
@@ -66,7 +66,7 @@ class Tally:
 
     @property
     def held(self) -> int:
-        """Memories that there must be now: kept, less what was displaced, merged away and forgotten."""
+        """Expected number of memories: kept, minus displaced, merged and forgotten."""
         return self.kept - self.displaced - self.merged - self.forgotten.total()
 
 
@@ -75,8 +75,8 @@ class Look(NamedTuple):
 
     Attributes:
         map_from_lidar: (4, 4) float64.
-        time_ns: when.
-        free_m: (bins,) float64, see :func:`drive.perceiving.free_distances`.
+        time_ns: time of the look.
+        free_m: (bins,) float64, see :func:`drive.senses.free_distances`.
     """
 
     map_from_lidar: NDArray[np.float64]
@@ -85,11 +85,11 @@ class Look(NamedTuple):
 
 
 class Robot:
-    """Detects, remembers, and at the end of a day tidies up.
+    """A robot that detects, remembers, and tidies its memory at the end of a day.
 
     Args:
-        store: of 256 numbers a vector, that of :class:`SceneEncoder`.
-        senses: makes percepts of scans; by default detector and encoder, as they are shipped.
+        store: with the vector length of :class:`SceneEncoder`, 256.
+        senses: computes percepts of scans; by default the shipped detector and encoder.
         map_id: of the memories.
     """
 
@@ -111,11 +111,11 @@ class Robot:
         self._looks: list[Look] = []
 
     def see(self, frame: Frame, *, ask_later: bool = False) -> Percept:
-        """Take in a scan; returns what was made of it.
+        """Remember a scan and return its percept.
 
         Args:
             frame: with its pose.
-            ask_later: the place itself is not remembered, so that it can be asked for.
+            ask_later: do not store the place itself, so that it can be queried later.
         """
         percept = self._senses(frame)
         self.tally.detection_ms.append(percept.detection_ms)
@@ -139,7 +139,7 @@ class Robot:
         return percept
 
     def end_day(self, now_ns: int) -> None:
-        """Merge, forget, mark what is gone, and end the undoing of what is older than the day's tidying."""
+        """Merge, forget, mark what is gone, and drop undo data older than the day's tidying."""
         started = time.perf_counter()
         done = self.store.consolidate(now_ns=now_ns)
         self.tally.consolidation_s.append(time.perf_counter() - started)
@@ -150,20 +150,20 @@ class Robot:
         tidied = tidy(self.store, self._today, views_of(self._looks), self.map_id)
         self.tally.gone += tidied.gone
         self.tally.forgotten.update(_kind_of_reason(reason) for reason in tidied.doubtful.values())
-        # Not only of earlier sessions, as `MemoryStore.trim` does: this robot is not switched off at night.
+        # `MemoryStore.trim` trims earlier sessions only, but this robot runs through the night.
         self.store.database.trim_log(keep_operations=UNDO_OPERATIONS)
         self.tally.presence_s.append(time.perf_counter() - started)
         self._today, self._looks = [], []
 
 
 def views_of(looks: Sequence[Look]) -> Views:
-    """The looks of a day, from where what is near was seen whole to where detections are remembered."""
+    """Return the looks of a day, limited to ranges where objects are reliably detected."""
     poses = [look.map_from_lidar for look in looks]
     return Views(
         np.array([pose[:3, 3] for pose in poses]).reshape(-1, 3),
         np.array([math.atan2(pose[1, 0], pose[0, 0]) for pose in poses]),
         np.array([look.time_ns for look in looks], dtype=np.int64),
-        # Where things come into view or leave it, the detector is not as sure as `detection_probability`.
+        # At the edge of the view, detection is less reliable than `detection_probability` assumes.
         range_m=RANGE_M - 8.0,
         field_of_view_rad=math.radians(2 * FIELD_DEG - 10.0),
         near_m=4.0,
@@ -171,27 +171,27 @@ def views_of(looks: Sequence[Look]) -> Views:
     )
 
 
-class Tidied(NamedTuple):
-    """What the sights of a day changed.
+class TidyResult(NamedTuple):
+    """Changes from the observations of a day.
 
     Attributes:
-        gone: memories of things that were found gone, or walked on.
-        doubtful: memories that were forgotten as false alarms, each with the reason.
+        gone: number of memories of objects found to be gone or to have walked on.
+        doubtful: memories forgotten as false positives, each with the reason.
     """
 
     gone: int
     doubtful: dict[int, str]
 
 
-def tidy(store: MemoryStore, seen: Sequence[Memory], views: Views, map_id: str) -> Tidied:
-    """Mark what was looked for and not seen, or has walked on, as gone; forget false alarms."""
+def tidy(store: MemoryStore, seen: Sequence[Memory], views: Views, map_id: str) -> TidyResult:
+    """Mark unseen and walked-on objects as gone, and forget false positives."""
     known = store.find(
         Filter(map_id=map_id, kinds=("object",), states=("present", "unknown")), newest_first=False
     )
     if not known or not len(views):
-        return Tidied(0, {})
+        return TidyResult(0, {})
     change = look_again(known, seen, views, PRESENCE)
-    verdicts = weighed(known, seen, change, views)
+    verdicts = judge(known, seen, change, views)
     reasons = verdicts.left | {
         memory.id: "its place was seen empty"
         for memory, presence in zip(known, change.known, strict=True)
@@ -202,11 +202,11 @@ def tidy(store: MemoryStore, seen: Sequence[Memory], views: Views, map_id: str) 
         store.mark(ids, "gone", why=why)
     for why, ids in _by_reason(verdicts.doubtful).items():
         store.forget(ids, reason=why)
-    return Tidied(len(gone), verdicts.doubtful)
+    return TidyResult(len(gone), verdicts.doubtful)
 
 
 def _by_reason(reasons: dict[int, str]) -> dict[str, list[int]]:
-    """Ids by their reason."""
+    """Group ids by reason."""
     found: dict[str, list[int]] = {}
     for key, why in reasons.items():
         found.setdefault(why, []).append(key)
@@ -214,5 +214,5 @@ def _by_reason(reasons: dict[int, str]) -> dict[str, list[int]]:
 
 
 def _kind_of_reason(reason: str) -> str:
-    """A reason without its numbers: ``n`` stands for them."""
+    """Return a reason with its numbers replaced by ``n``."""
     return re.sub(r"\s+", " ", re.sub(r"[-+]?\d+(\.\d+)?", "n", reason)).strip()

@@ -1,4 +1,4 @@
-"""The whole drive, day after day; then questions to the robot's store and to two simpler ones."""
+"""The whole drive, day after day, followed by questions to the robot's store and to two simpler ones."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from drive.asking import questions_about
-from drive.comparing import Judged, added, judged, size_of
+from drive.comparison import StoreEvaluation, evaluate_store, fill_store, size_of
 from drive.frames import DAY_NS, START_NS, Frame
-from drive.perceiving import Percept
-from drive.remembering import CONFIG, Robot
+from drive.questions import questions_about
+from drive.robot import CONFIG, Robot
+from drive.senses import Percept
 from drive.truth import Truth
 from memory import Memory, MemoryStore
 from memory.query import Filter
 
-#: Numbers of a vector of the scene encoder.
+#: Vector length of the scene encoder.
 DIM = 256
-#: Is told of each frame once it is remembered.
+#: Called with each frame after it was remembered.
 Watch = Callable[[Robot, Frame, Percept], None]
 
 
 @dataclass
 class Tour:
-    """What a drive leaves beside memories.
+    """Record of a drive, apart from memories.
 
     Attributes:
-        truth: what was there.
-        looks: (2,) positions in metres that were not remembered as places, with their vectors.
+        truth: of the town.
+        looks: (2,) positions in metres that were not stored as places, with their vectors.
         since: number of the store's last operation before the last day.
     """
 
@@ -40,20 +40,20 @@ class Tour:
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """A drive, and how well it is remembered.
+class DriveEvaluation:
+    """A drive and the evaluation of its memory.
 
     Attributes:
         robot: that drove.
-        tour: what there was.
-        memories: all that its store holds.
+        tour: record of the drive.
+        memories: content of its store.
         results: of its store, of one that keeps everything, and of one that keeps the latest.
     """
 
     robot: Robot
     tour: Tour
     memories: list[Memory]
-    results: list[Judged]
+    results: list[StoreEvaluation]
 
 
 def drive(
@@ -63,13 +63,13 @@ def drive(
     *,
     watch: Watch | None = None,
 ) -> Tour:
-    """Let a robot see all frames, and tidy up after every day.
+    """Let a robot see all frames, and tidy its memory after every day.
 
     Args:
         robot: with its store.
-        frames: in the order of time.
-        days: of the drive; of the last one, every fourth place is asked for and not remembered.
-        watch: is told of each frame once it is remembered.
+        frames: in time order.
+        days: of the drive. On the last day, every fourth place is queried instead of stored.
+        watch: called with each frame after it was remembered.
 
     Raises:
         ValueError: there is no frame.
@@ -88,7 +88,7 @@ def drive(
             watch(robot, frame, percept)
         last = frame
     if last is None:
-        raise ValueError("the drive has no scan")
+        raise ValueError("the drive has no scans; add at least one")
     robot.end_day(last.time_ns)
     return tour
 
@@ -103,18 +103,18 @@ def remember(
     capacity: int | None = None,
     senses: Callable[[Frame], Percept] | None = None,
     watch: Watch | None = None,
-) -> Remembered:
-    """Drive, remember, and judge three stores by the same questions.
+) -> DriveEvaluation:
+    """Drive, remember, and evaluate three stores with the same questions.
 
     Args:
         folder: for the stores; new.
         frames: of a simulated drive.
         days: of the drive.
-        each: most questions of a kind.
-        seed: chooses what is asked.
+        each: most questions per kind.
+        seed: of the questions.
         capacity: most memories of the robot's store.
-        senses: make percepts of scans; detector and encoder where not given.
-        watch: is told of each frame once it is remembered.
+        senses: computes percepts of scans; by default detector and encoder.
+        watch: called with each frame after it was remembered.
 
     Raises:
         ValueError: there is no frame.
@@ -123,16 +123,16 @@ def remember(
         robot = Robot(store, senses=senses)
         tour = drive(robot, frames, days, watch=watch)
         questions = questions_about(tour.truth, tour.looks, each=each, seed=seed)
-        results = [judged("ours", store, tour.since, tour.truth, questions)]
+        results = [evaluate_store("ours", store, tour.since, tour.truth, questions)]
         memories = store.find(Filter())
     rest: dict[str, Sequence[Memory]] = {
         "everything": robot.observations,
         "latest": robot.observations[-len(memories) :],
     }
     for name, observations in rest.items():
-        other, since = added(folder / name, observations, START_NS + (days - 1) * DAY_NS, DIM)
+        other, since = fill_store(folder / name, observations, START_NS + (days - 1) * DAY_NS, DIM)
         with other:
-            results.append(judged(name, other, since, tour.truth, questions))
-    # Once they are closed: while they are open there is a journal that is not yet in the database.
+            results.append(evaluate_store(name, other, since, tour.truth, questions))
+    # Measure sizes after closing, because open stores have a separate journal.
     results = [replace(result, bytes=size_of(folder / result.name)) for result in results]
-    return Remembered(robot, tour, memories, results)
+    return DriveEvaluation(robot, tour, memories, results)

@@ -1,7 +1,7 @@
-"""What is seen of a labelled sequence, there and a day later back: boxes with tracks, and the truth.
+"""Observations of a labelled sequence, driven there and a day later back: tracked boxes, and the truth.
 
-Nobody drove it twice: the second pass is the same scans in reverse, with tracks of their own. What parks
-there parks on both days, and what drives does so both ways.
+The second pass is the same scans in reverse, with new tracks. Objects parked on the way there are therefore
+parked on the way back, and moving objects move in both passes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perception.track.tracks import Tracks
 
 #: Names of the passes, as recordings of tracks.
 PASSES = ("there", "back")
-#: What nuScenes calls the detector's classes.
+#: nuScenes' names of the detector's classes.
 _NAMES = {"car": "Car", "pedestrian": "Pedestrian", "bicycle": "Cyclist"}
 
 
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
         number: of the frame in the sequence.
         time_ns: of the pass.
         frame: of the data set.
-        pose: (4, 4) float64 map_from_lidar, as the robot believes it to be.
+        pose: (4, 4) float64 map_from_lidar, as localized by the robot.
     """
 
     day: int
@@ -47,14 +47,14 @@ class Moment(NamedTuple):
     pose: NDArray[np.float64]
 
 
-class Seen(NamedTuple):
-    """A moment and what is seen in it.
+class Observation(NamedTuple):
+    """Everything observed at a moment.
 
     Attributes:
-        moment: see there.
-        sights: boxes of tracks in the map.
-        free_m: (bins,) float32, how far the view is free (:mod:`perception.scans.free`); ``None``: no scan.
-        took_ms: to detect and to track.
+        moment: frame of the pass.
+        sights: tracked boxes in the map.
+        free_m: (bins,) float32 free distance per bearing (:mod:`perception.scans.free`); None without a scan.
+        took_ms: time of detection and tracking.
     """
 
     moment: Moment
@@ -63,34 +63,34 @@ class Seen(NamedTuple):
     took_ms: float
 
 
-class Sees(Protocol):
-    """Makes sights of moments."""
+class Observer(Protocol):
+    """A source of tracked boxes."""
 
     def begin(self) -> None:
-        """Another pass: tracks are new ones."""
+        """Start another pass with new tracks."""
 
     def __call__(self, moment: Moment) -> Sights:
-        """What is seen."""
+        """Return the tracked boxes of a moment."""
 
 
-class LabelsSeen:
-    """The labels are what is seen, and their identities are the tracks."""
+class LabelObserver:
+    """Observer of the labels and their track ids."""
 
     def begin(self) -> None:
-        """See :class:`Sees`."""
+        """See :class:`Observer`."""
 
     def __call__(self, moment: Moment) -> Sights:
-        """See :class:`Sees`."""
+        """See :class:`Observer`."""
         frame, boxes = moment.frame, in_map(moment.frame.boxes, moment.pose)
         assert frame.track_ids is not None
         return _sights(moment, frame.track_ids, boxes, labels_of(frame), None)
 
 
-class TrackedBoxes:
-    """Boxes, tracked.
+class TrackObserver:
+    """Observer of tracked detections.
 
     Args:
-        detect: gives those of a frame, which is asked for once.
+        detect: returns the detections of a frame; called once per frame.
     """
 
     def __init__(self, detect: Callable[[Frame], Detections]) -> None:
@@ -99,11 +99,11 @@ class TrackedBoxes:
         self.begin()
 
     def begin(self) -> None:
-        """See :class:`Sees`."""
+        """See :class:`Observer`."""
         self._tracker = Tracker()
 
     def __call__(self, moment: Moment) -> Sights:
-        """See :class:`Sees`."""
+        """See :class:`Observer`."""
         if moment.number not in self._known:
             self._known[moment.number] = self._detect(moment.frame)
         tracks = self._tracker.update(self._known[moment.number], pose=moment.pose, time_ns=moment.time_ns)
@@ -112,33 +112,33 @@ class TrackedBoxes:
 
 
 def open_sequence(folder: Path) -> list[Frame]:
-    """Frames of a data set with poses, labels and identities, in the order of time.
+    """Open a data set with poses, labels and track ids; return its frames in time order.
 
     Raises:
-        DataError: it has none of these; says which.
+        DataError: one of these is missing (named).
     """
     data = open_data_set(folder)
     frames = [data[position] for position in range(len(data))]
     for what, has in (
         ("poses", all(frame.pose is not None for frame in frames)),
         ("labels", any(frame.labelled for frame in frames)),
-        ("identities of its labels", any(frame.track_ids is not None for frame in frames)),
+        ("track ids", any(frame.track_ids is not None for frame in frames)),
         ("scans", all(frame.source is not None for frame in frames)),
     ):
         if not has or not frames:
-            raise DataError(f"{folder}: the sequence has no {what}: a KITTI sequence has all of them")
+            raise DataError(f"{folder}: the sequence has no {what}; use a KITTI sequence, for example")
     return frames
 
 
 def moments(
     frames: Sequence[Frame], *, back: bool = True, offset_m: tuple[float, float] = (0.0, 0.0)
 ) -> Iterator[Moment]:
-    """There, and a day later back.
+    """Yield the frames there, and a day later back.
 
     Args:
-        frames: of a sequence; those without a pose are where the sensor is.
+        frames: of a sequence; frames without a pose get the identity.
         back: False for the way there alone.
-        offset_m: how far beside its place the robot believes to be on the way back, along x and y.
+        offset_m: localization error on the way back, along x and y.
     """
     times = [number * 10**8 if one.time_ns is None else one.time_ns for number, one in enumerate(frames)]
     first, last = min(times), max(times)
@@ -151,12 +151,12 @@ def moments(
         yield Moment(1, number, START_NS + DAY_NS + last - times[number], frames[number], pose)
 
 
-def seen_of(passed: Iterator[Moment], sees: Sees) -> Iterator[Seen]:
-    """What is seen of moments.
+def observe(passed: Iterator[Moment], sees: Observer) -> Iterator[Observation]:
+    """Yield the observations of moments.
 
     Args:
-        passed: of :func:`moments`.
-        sees: makes sights of them.
+        passed: from :func:`moments`.
+        sees: source of tracked boxes.
     """
     day = 0
     for moment in passed:
@@ -167,16 +167,16 @@ def seen_of(passed: Iterator[Moment], sees: Sees) -> Iterator[Seen]:
         sights = sees(moment)
         took = 1e3 * (time.perf_counter() - started)
         free = None if moment.frame.source is None else free_distances(moment.frame.cloud)
-        yield Seen(moment, sights, free, took)
+        yield Observation(moment, sights, free, took)
 
 
 def add_truth(truth: Truth, moment: Moment, keys: Collection[int] | None = None) -> None:
-    """The labelled things of a frame at their true place; a pass ends with them where they were last seen.
+    """Add the labelled objects of a frame to the truth; a pass ends with their last positions.
 
     Args:
-        truth: that it is added to.
+        truth: updated.
         moment: a frame of a pass.
-        keys: only these identities; ``None`` for all.
+        keys: only these track ids; None for all.
     """
     frame = moment.frame
     ids = frame.track_ids
@@ -192,17 +192,17 @@ def add_truth(truth: Truth, moment: Moment, keys: Collection[int] | None = None)
 
 
 def labels_of(frame: Frame) -> list[str]:
-    """Class names of the labels, as the detector calls them."""
+    """Return the class names of labels as the detector names them."""
     return [named(label) for label in frame.labels]
 
 
 def named(label: str) -> str:
-    """A class name as the detector's, where it has that class."""
+    """Return a class name as the detector names it."""
     return _NAMES.get(label, label)
 
 
 def in_map(boxes: NDArray[np.floating], pose: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(M, 7) boxes of the LiDAR frame in the map."""
+    """Return (M, 7) boxes of the LiDAR frame in the map."""
     found = np.asarray(boxes, np.float64).copy()
     found[:, :3] = found[:, :3] @ pose[:3, :3].T + pose[:3, 3]
     ahead = np.column_stack([np.cos(boxes[:, 6]), np.sin(boxes[:, 6]), np.zeros(len(boxes))]) @ pose[:3, :3].T

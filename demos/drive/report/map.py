@@ -1,4 +1,4 @@
-"""The map of a report, as SVG in metres: way, memories, true objects, questions."""
+"""The map of a report as SVG in metres: trajectory, memories, true objects, questions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from html import escape
 
 import numpy as np
 
-from drive.asking import Answer
-from drive.picture import Drawn
+from drive.questions import Answer
+from drive.report.picture import DriveSummary
 from memory import Memory
 from perception.visualise.palette import class_colour
 
-#: More observations that were not kept are thinned evenly.
+#: Most drawn observations that were not kept; more are thinned evenly.
 MOST_DOTS = 3000
-#: Length and width in metres of what was remembered without a size.
+#: Length and width in metres of memories without a size.
 _SIZES = {"Car": (4.2, 1.8), "Cyclist": (1.8, 0.7), "Pedestrian": (0.8, 0.8)}
 
 
-def map_figure(drawn: Drawn) -> str:
-    """A figure whose layers can be switched off."""
+def map_figure(drawn: DriveSummary) -> str:
+    """Return a figure with switchable layers."""
     layers = [layer for layer in _layers(drawn) if layer[3]]
     x_min, y_min, x_max, y_max = _bounds(drawn)
     width, height = x_max - x_min, y_max - y_min
@@ -42,12 +42,12 @@ def map_figure(drawn: Drawn) -> str:
     )
 
 
-def _layers(drawn: Drawn) -> Iterator[tuple[str, str, tuple[str, str], str]]:
-    """Name, title, colour and shape of the key, drawing; the lowest first."""
+def _layers(drawn: DriveSummary) -> Iterator[tuple[str, str, tuple[str, str], str]]:
+    """Yield name, title, colour and shape of the key, and drawing of each layer; the lowest first."""
     yield "lost", "observed, not kept", ("var(--dropped)", ""), _dots(drawn.lost)
     path = " ".join(f"{x:.2f},{-y:.2f}" for x, y in drawn.path)
     line = f'<polyline points="{path}" fill="none" stroke="var(--soft)" stroke-width=".35" opacity=".7"/>'
-    yield "way", "way of the robot", ("var(--soft)", ""), line if drawn.path else ""
+    yield "way", "trajectory of the robot", ("var(--soft)", ""), line if drawn.path else ""
     ways = "".join(_trail(label, places) for label, places in drawn.trails if len(places) > 1)
     yield "trails", "tracks", ("var(--class-Car)", ""), ways
     places = [memory for memory in drawn.memories if memory.kind == "place"]
@@ -77,16 +77,16 @@ def _layers(drawn: Drawn) -> Iterator[tuple[str, str, tuple[str, str], str]]:
     for right, name in ((True, "right"), (False, "wrong")):
         asked = [answer for answer in drawn.answers if answer.right is right and answer.position is not None]
         rings = "".join(_ring(answer, f"var(--{name})") for answer in asked)
-        yield name, f"asked about, {name}", (f"var(--{name})", "ring"), rings
+        yield name, f"{name} answer about this place", (f"var(--{name})", "ring"), rings
 
 
 def class_name(label: str) -> str:
-    """A label as part of a name in CSS."""
+    """Return a label as part of a CSS name."""
     return "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in label) or "none"
 
 
 def class_rules(labels: Sequence[str]) -> str:
-    """Colours of labels, for both grounds and for paper."""
+    """Return CSS colours of labels for both themes and for paper."""
     light = "".join(f"--class-{class_name(label)}:{class_colour(label).light};" for label in labels)
     dark = "".join(f"--class-{class_name(label)}:{class_colour(label).dark};" for label in labels)
     return (
@@ -94,8 +94,8 @@ def class_rules(labels: Sequence[str]) -> str:
     )
 
 
-def _bounds(drawn: Drawn) -> tuple[float, float, float, float]:
-    """As large as what was driven and is remembered, with a margin."""
+def _bounds(drawn: DriveSummary) -> tuple[float, float, float, float]:
+    """Return the extent of everything driven and remembered, with a margin."""
     at = np.array([*drawn.path, *(memory.position[:2] for memory in drawn.memories)]).reshape(-1, 2)
     if not len(at):
         return -10.0, -10.0, 10.0, 10.0
@@ -110,7 +110,7 @@ def _bounds(drawn: Drawn) -> tuple[float, float, float, float]:
 
 
 def _grid(x_min: float, y_min: float, x_max: float, y_max: float, unit: float) -> str:
-    """Lines with their metres, about six across."""
+    """Return grid lines with labels in metres, about six across."""
     rough = max(x_max - x_min, y_max - y_min) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
@@ -129,7 +129,7 @@ def _grid(x_min: float, y_min: float, x_max: float, y_max: float, unit: float) -
 
 
 def _dots(memories: Sequence[Memory]) -> str:
-    """One path of round dots: thousands of elements would make the page slow."""
+    """Return all dots as one path, because thousands of elements would slow the page."""
     shown = memories[:: max(1, math.ceil(len(memories) / MOST_DOTS))]
     data = "".join(f"M{memory.position[0]:.1f} {-memory.position[1]:.1f}h0" for memory in shown)
     return (
@@ -163,7 +163,7 @@ def _trail(label: str, places: Sequence[tuple[float, float]]) -> str:
 
 
 def _episode(memory: Memory) -> str:
-    """An arrow from where it came to where it went."""
+    """Return an arrow along the trajectory of an episode."""
     way = [(float(x), -float(y)) for _, x, y in memory.payload["way"]]
     line = " ".join(f"{x:.2f},{y:.2f}" for x, y in way)
     (x0, y0), (x1, y1) = way[max(0, len(way) - 4)], way[-1]
@@ -177,15 +177,15 @@ def _episode(memory: Memory) -> str:
 
 def _ring(answer: Answer, colour: str) -> str:
     assert answer.position is not None
-    said = f"{answer.text} {answer.said}" + ("" if answer.right else f" (true: {answer.expected})")
+    text = f"{answer.text} {answer.said}" + ("" if answer.right else f" (true: {answer.expected})")
     return (
         f'<circle cx="{answer.position[0]:.2f}" cy="{-answer.position[1]:.2f}" r="2.4" fill="none"'
-        f' stroke="{colour}" stroke-width=".35" opacity=".85"><title>{escape(said)}</title></circle>'
+        f' stroke="{colour}" stroke-width=".35" opacity=".85"><title>{escape(text)}</title></circle>'
     )
 
 
 def _title(memory: Memory) -> str:
     what = memory.label or memory.caption or memory.kind
     importance = "" if memory.importance is None else f", importance {memory.importance:.2f}"
-    told = f"{what} {memory.id or ''}: seen {memory.count} times, {memory.state}{importance}"
-    return f"<title>{escape(told)}</title>"
+    text = f"{what} {memory.id or ''}: seen {memory.count} times, {memory.state}{importance}"
+    return f"<title>{escape(text)}</title>"

@@ -1,4 +1,4 @@
-"""The drive as a picture: the map, what was kept of what was offered, and the questions."""
+"""A drive as a PNG picture: the map, observations over time, and the questions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from drive.asking import Answer
 from drive.frames import Place
+from drive.questions import Answer
 from memory import Memory
 from memory.picture import COLOURS, draw_memories
 from sparse_core.common.files import replacing
@@ -24,18 +24,18 @@ _RIGHT, _WRONG = "tab:green", "tab:red"
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """What is drawn.
+class DriveSummary:
+    """Content of the picture.
 
     Attributes:
-        title: above all.
+        title: of the picture.
         path: of the robot, in metres.
         timeline: (offered, held) after each scan.
-        memories: all that are held.
+        memories: content of the store.
         lost: observations that were not kept.
-        places: true objects at the end; none where nobody knows.
-        answers: to questions; none where nobody knows the right ones.
-        trails: labels and ways of tracks.
+        places: true objects at the end; empty without ground truth.
+        answers: to questions; empty without ground truth.
+        trails: labels and trajectories of tracks.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Drawn:
     trails: Sequence[tuple[str, Sequence[tuple[float, float]]]] = ()
 
 
-def draw(file: Path, drawn: Drawn) -> Path:
+def draw_drive(file: Path, drawn: DriveSummary) -> Path:
     """Write the picture as PNG."""
     figure = plt.figure(figsize=(17, 10), layout="constrained")
     grid = figure.add_gridspec(2, 2, width_ratios=(1.65, 1), height_ratios=(1, 2.4))
@@ -62,8 +62,8 @@ def draw(file: Path, drawn: Drawn) -> Path:
     return file
 
 
-def _map(axes: Axes, drawn: Drawn) -> None:
-    axes.plot(*np.array(drawn.path).reshape(-1, 2).T, color="0.75", linewidth=1, label="path of the robot")
+def _map(axes: Axes, drawn: DriveSummary) -> None:
+    axes.plot(*np.array(drawn.path).reshape(-1, 2).T, color="0.75", linewidth=1, label="robot")
     _scatter(axes, drawn.lost, label="observed, not kept", marker=".", color="0.8", s=10, zorder=1)
     if drawn.places:
         at = np.array([place.position for place in drawn.places])
@@ -86,7 +86,7 @@ def _map(axes: Axes, drawn: Drawn) -> None:
     for right, colour in ((True, _RIGHT), (False, _WRONG)):
         at = np.array([a.position for a in drawn.answers if a.right is right and a.position is not None])
         if len(at):
-            name = f"asked about, {'right' if right else 'wrong'}"
+            name = f"{'right' if right else 'wrong'} answer"
             axes.scatter(
                 at[:, 0],
                 at[:, 1],
@@ -99,12 +99,12 @@ def _map(axes: Axes, drawn: Drawn) -> None:
                 zorder=1,
             )
     _frame_of(axes, drawn)
-    axes.set(xlabel="x in metres", ylabel="y in metres", aspect="equal")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4, frameon=False)
+    axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4, frameon=False)
 
 
-def _frame_of(axes: Axes, drawn: Drawn) -> None:
-    """As large as what was driven and seen; people who walked out of the town are out of the picture."""
+def _frame_of(axes: Axes, drawn: DriveSummary) -> None:
+    """Limit the axes to everything driven and remembered, without people who walked out of town."""
     at = np.array([*drawn.path, *(memory.position[:2] for memory in drawn.memories)]).reshape(-1, 2)
     if len(at):
         low, high = at.min(axis=0), at.max(axis=0)
@@ -117,11 +117,11 @@ def _scatter(axes: Axes, memories: Sequence[Memory], **style: Any) -> None:
         axes.scatter(*np.array([memory.position[:2] for memory in memories]).T, **style)
 
 
-def _timeline(axes: Axes, drawn: Drawn) -> None:
+def _timeline(axes: Axes, drawn: DriveSummary) -> None:
     counts = np.array(drawn.timeline).reshape(-1, 2)
     axes.plot(counts[:, 0], color="0.5", label="offered")
     axes.plot(counts[:, 1], color="tab:blue", label="held")
-    axes.set(xlabel="scan", ylabel="observations", title="Offered and held")
+    axes.set(xlabel="scan", ylabel="count", title="Observations offered and memories held")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
 
@@ -129,11 +129,11 @@ def _timeline(axes: Axes, drawn: Drawn) -> None:
 def _questions(axes: Axes, answers: Sequence[Answer], most: int = 30) -> None:
     axes.axis("off")
     if not answers:
-        axes.text(0, 1, "No ground truth: nothing to judge answers by", va="top")
+        axes.text(0, 1, "No ground truth to check answers", va="top")
         return
     right = sum(answer.right for answer in answers)
     shown = some_of_each_kind(answers, most)
-    left_out = "" if len(shown) == len(answers) else f"; {len(shown)} of them"
+    left_out = "" if len(shown) == len(answers) else f"; {len(shown)} are shown"
     axes.set_title(f"{right} of {len(answers)} answers are right{left_out}", loc="left")
     for row, answer in enumerate(shown):
         line = 1 - (row + 0.5) / max(len(shown), 12)
@@ -144,7 +144,7 @@ def _questions(axes: Axes, answers: Sequence[Answer], most: int = 30) -> None:
 
 
 def some_of_each_kind(answers: Sequence[Answer], most: int) -> list[Answer]:
-    """At most so many, of each kind about as many, in their order."""
+    """Return at most ``most`` answers, about equally many of each kind, in their order."""
     kinds: dict[str, int] = {}
     turns = []
     for place, answer in enumerate(answers):

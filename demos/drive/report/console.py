@@ -1,4 +1,4 @@
-"""The drive as text: what became of the observations, the stores side by side, questions and answers."""
+"""A drive as text: counts of observations, a comparison of the stores, questions and answers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drive.asking import Answer
-from drive.comparing import Judged
-from drive.picture import some_of_each_kind
+from drive.comparison import StoreEvaluation
+from drive.questions import Answer
+from drive.report.picture import some_of_each_kind
 
-#: Answers that are shown, and reasons of each fate.
+#: Most answers shown, and most reasons per outcome.
 MOST_ANSWERS, MOST_REASONS = 18, 3
 _RIGHT, _WRONG = Text("✓", "bold green"), Text("✗", "bold red")
 
 
 def show_tally(console: Console, tally: dict[str, Any]) -> None:
-    """What became of the observations, and why."""
-    table = _table("What became of the observations", "", "", "why", right=(1,))
+    """Print what happened to the observations, and why."""
+    table = _table("Observations", "", "", "why", right=(1,))
     table.add_row("observed", f"{tally['offered']}", "")
     for name, words in (("dropped", "not kept"), ("forgotten", "forgotten")):
         reasons = sorted(tally[name].items(), key=lambda entry: -entry[1])
@@ -30,24 +30,24 @@ def show_tally(console: Console, tally: dict[str, Any]) -> None:
         table.add_row(words, f"-{sum(tally[name].values())}", "\n".join(shown))
         if name == "dropped":
             table.add_row(
-                "displaced", f"-{tally['displaced']}", "better sights of the same place and time came"
+                "displaced", f"-{tally['displaced']}", "replaced by better observations of the same object"
             )
-            table.add_row("merged", f"-{tally['merged']}", "into memories of the same thing")
-    table.add_row("held", f"{tally['held']}", f"{tally['gone']} things were found gone, and stay as history")
+            table.add_row("merged", f"-{tally['merged']}", "into memories of the same object")
+    table.add_row("held", f"{tally['held']}", f"{tally['gone']} of them are history: their object is gone")
     console.print(table)
     took = [(tally[name]["median"], tally[name]["p95"]) for name in ("detection_ms", "observe_ms")]
     console.print(
-        f"detection {took[0][0]:.0f} ms a scan (95 %: {took[0][1]:.0f}),"
-        f" observing {took[1][0]:.1f} ms ({took[1][1]:.1f})"
+        f"per scan, median (p95): detection {took[0][0]:.0f} ms ({took[0][1]:.0f}),"
+        f" memory {took[1][0]:.1f} ms ({took[1][1]:.1f})"
     )
 
 
-def show_results(console: Console, results: Sequence[Judged]) -> None:
-    """The stores side by side, and what ours answered."""
+def show_results(console: Console, results: Sequence[StoreEvaluation]) -> None:
+    """Print a comparison of the stores, and our answers."""
     table = _table(
-        "\nWhich cars are where now",
-        "store", "memories", "on disk", "precision", "recall", "error, m", "95 %", "query, ms", "95 %",
-        "right",
+        "\nPresent cars, by store",
+        "store", "memories", "on disk", "precision", "recall", "error, m", "p95", "query, ms", "p95",
+        "right answers",
     )  # fmt: skip
     for result in results:
         cars, asked = result.cars, result.to_json()["questions"]
@@ -59,7 +59,7 @@ def show_results(console: Console, results: Sequence[Judged]) -> None:
         )  # fmt: skip
     console.print(table)
     kinds = list(dict.fromkeys(answer.kind for answer in results[0].answers))
-    by_kind = _table("\nAnswers right, by the kind of question", "store", *kinds)
+    by_kind = _table("\nRight answers, by kind of question", "store", *kinds)
     for result in results:
         counts = result.to_json()["questions"]["by_kind"]
         by_kind.add_row(
@@ -70,9 +70,9 @@ def show_results(console: Console, results: Sequence[Judged]) -> None:
 
 
 def _show_answers(console: Console, answers: Sequence[Answer]) -> None:
-    """Some of each kind, and all that are wrong."""
+    """Print some right answers of each kind, and all wrong ones."""
     shown = some_of_each_kind(answers, MOST_ANSWERS)
-    title = "\nAsked and answered" if len(shown) == len(answers) else "\nSome of what was asked and answered"
+    title = "\nQuestions and answers" if len(shown) == len(answers) else "\nSome questions and answers"
     table = _table(title, "", "question", "answer", right=())
     for answer in shown:
         if answer.right:
@@ -84,7 +84,7 @@ def _show_answers(console: Console, answers: Sequence[Answer]) -> None:
 
 
 def _table(title: str, *heads: str, right: Sequence[int] | None = None) -> Table:
-    """Without lines; all columns but the first are numbers, or those that are named."""
+    """Return a table without lines; number columns (by default all but the first) are right-aligned."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for place, heading in enumerate(heads):
         number = place > 0 if right is None else place in right

@@ -14,13 +14,14 @@ from sparse_core.kernels.gradients import once_differentiable
 
 
 class SynchronisedNorm(nn.BatchNorm1d):
-    """Batch norm whose mean and variance in training are those of all ranks together.
+    """Batch norm whose training mean and variance are those of all ranks together.
 
-    As ``torch.nn.SyncBatchNorm``, which needs a GPU; a lone row of all ranks takes the running statistics.
+    Unlike ``torch.nn.SyncBatchNorm``, it also runs on the CPU. A single row over all ranks uses the running
+    statistics.
 
     Args:
-        norm: to take the place of; its parameters and buffers are shared.
-        ranks: that train together.
+        norm: the norm to replace; its parameters and buffers are shared.
+        ranks: processes that train together.
     """
 
     def __init__(self, norm: nn.BatchNorm1d | nn.BatchNorm2d, ranks: Ranks) -> None:
@@ -31,7 +32,7 @@ class SynchronisedNorm(nn.BatchNorm1d):
         self.ranks = ranks
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(N, C) or (B, C, H, W) to the same, in its type."""
+        """Normalize (N, C) or (B, C, H, W) in its own type."""
         if not self.training:
             return F.batch_norm(
                 rows, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
@@ -69,7 +70,7 @@ class SynchronisedNorm(nn.BatchNorm1d):
 
 
 class _Normalise(torch.autograd.Function):
-    """The gradient of a normalised row passes through mean and variance, which rows of all ranks made."""
+    """Normalization whose gradient passes through mean and variance of the rows of all ranks."""
 
     @staticmethod
     def forward(
@@ -103,7 +104,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def synchronise_norms(network: nn.Module, ranks: Ranks) -> None:
-    """Let every batch norm of a network look at the rows of all ranks; of one rank, nothing changes."""
+    """Replace every batch norm of a network by one over all ranks; with one rank, nothing changes."""
     if ranks.count == 1:
         return
     for parent in list(network.modules()):

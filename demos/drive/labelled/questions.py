@@ -1,4 +1,4 @@
-"""Questions about a labelled sequence, with the answers that its labels give."""
+"""Questions about a labelled sequence, with answers from its labels."""
 
 from __future__ import annotations
 
@@ -8,96 +8,92 @@ from typing import Protocol
 
 import numpy as np
 
-from drive.asking import BELIEVED, Memories, Question
 from drive.frames import DAY_NS, START_NS
-from drive.labelled_seen import PASSES
+from drive.labelled.scans import PASSES
+from drive.questions import BELIEVED, Question, StoreUnderTest
 from drive.truth import Sight, Truth
 from memory.query import Filter
 
-#: A thing whose labels stay this near their middle stands; one with fewer labels a pass is not asked about.
+#: Greatest deviation of a static object's labels from their median; fewest labels per pass for a question.
 STANDS_M, LEAST_SIGHTS = 1.0, 3
-#: An answer about a place is right up to this, about a time up to that.
+#: Tolerance of answers about places and about times.
 SAME_M, SAME_S = 2.0, 1.0
 Place = tuple[float, float]
 
 
-class Asked(Protocol):
-    """Anything that remembers and can be asked."""
+class AnswerSource(Protocol):
+    """A memory that can answer questions."""
 
     def how_many(self, label: str, between_ns: tuple[int, int]) -> int:
-        """How many different things of a label were seen within a time."""
+        """Return the number of distinct objects of a label within a time."""
 
     def stood_at(self, label: str, place: Place) -> bool:
-        """Whether something of a label stands within ``SAME_M`` of a place."""
+        """True if an object of a label stands within ``SAME_M`` of a place."""
 
     def last_seen(self, label: str, place: Place) -> int | None:
-        """When something of a label was last seen at a place, in nanoseconds."""
+        """Return when an object of a label was last seen at a place, in nanoseconds."""
 
     def gone(self, label: str) -> int:
-        """How many things of a label had stood somewhere and were found gone."""
+        """Return the number of objects of a label that stood somewhere and were found to be gone."""
 
 
-class OfStore:
-    """A store that is asked.
+class StoreAnswers:
+    """Answers of a store."""
 
-    Args:
-        memories: of it.
-    """
-
-    def __init__(self, memories: Memories) -> None:
+    def __init__(self, memories: StoreUnderTest) -> None:
         self._memories = memories
 
     def how_many(self, label: str, between_ns: tuple[int, int]) -> int:
-        """See :class:`Asked`."""
+        """See :class:`AnswerSource`."""
         return self._memories.questions.how_many(label, between_ns=between_ns).things
 
     def stood_at(self, label: str, place: Place) -> bool:
-        """See :class:`Asked`."""
+        """See :class:`AnswerSource`."""
         at = Filter(labels=(label,), kinds=("object",), states=BELIEVED, circle=(*place, SAME_M))
         return bool(self._memories.store.find(at, vectors=False))
 
     def last_seen(self, label: str, place: Place) -> int | None:
-        """See :class:`Asked`."""
+        """See :class:`AnswerSource`."""
         found = self._memories.latest_at(label, np.append(place, 0.0))
         return None if found is None else found.last_sight_ns
 
     def gone(self, label: str) -> int:
-        """See :class:`Asked`."""
+        """See :class:`AnswerSource`."""
         left = Filter(labels=(label,), kinds=("object",), states=("gone",))
         return len(self._memories.store.find(left, vectors=False))
 
 
 @dataclass(frozen=True)
-class About:
-    """A question to anything that remembers; see :class:`drive.asking.Question`."""
+class LabelQuestion:
+    """A question to any :class:`AnswerSource`; see :class:`drive.questions.Question`."""
 
     kind: str
     text: str
     expected: str
     position: Place | None
-    answer: Callable[[Asked], tuple[str, bool]]
+    answer: Callable[[AnswerSource], tuple[str, bool]]
 
 
 def questions_of(truth: Truth, label: str = "Car") -> list[Question]:
-    """Those of :func:`asked_of`, to a store."""
+    """Return the questions of :func:`label_questions`, for a store."""
     return [
         Question(
             about.kind,
             about.text,
             about.expected,
             about.position,
-            lambda memories, answer=about.answer: answer(OfStore(memories)),
+            lambda memories, answer=about.answer: answer(StoreAnswers(memories)),
         )
-        for about in asked_of(truth, label)
+        for about in label_questions(truth, label)
     ]
 
 
-def asked_of(truth: Truth, label: str = "Car") -> list[About]:
-    """How many, which stand, where they were last seen, and what changed.
+def label_questions(truth: Truth, label: str = "Car") -> list[LabelQuestion]:
+    """Return questions about counts, parked objects, times of last observation, and changes.
 
     Args:
-        truth: of a sequence; where its sights are of one pass, nothing is asked about places.
-        label: of the things.
+        truth: of a sequence; with a single pass, there are no questions about places.
+        label: of the objects.
     """
     passes = len(truth.days)
     of_label = [sights for sights in truth.sights.values() if sights[0].label == label]
@@ -112,45 +108,45 @@ def asked_of(truth: Truth, label: str = "Car") -> list[About]:
 
 
 def stands(sights: list[Sight]) -> bool:
-    """Whether a labelled thing stays where it is."""
+    """True if a labelled object is static."""
     places = np.array([sight.position for sight in sights])
     away = places - np.median(places, axis=0)
     return bool(np.hypot(away[:, 0], away[:, 1]).max() <= STANDS_M)
 
 
 def span_of(day: int) -> tuple[int, int]:
-    """First and last nanosecond of a pass."""
+    """Return the first and last nanosecond of a pass."""
     return START_NS + day * DAY_NS, START_NS + (day + 1) * DAY_NS - 1
 
 
-def _how_many(things: list[list[Sight]], label: str, day: int) -> About:
+def _how_many(things: list[list[Sight]], label: str, day: int) -> LabelQuestion:
     count = sum(any(sight.day == day for sight in sights) for sights in things)
 
-    def answer(asked: Asked) -> tuple[str, bool]:
+    def answer(asked: AnswerSource) -> tuple[str, bool]:
         told = asked.how_many(label, span_of(day))
         return f"{told}", told == count
 
     text = f"How many different {label.lower()}s were passed on the way {PASSES[day]}?"
-    return About("how many", text, f"{count}", None, answer)
+    return LabelQuestion("how many", text, f"{count}", None, answer)
 
 
-def _parked(sights: list[Sight], label: str) -> About:
+def _parked(sights: list[Sight], label: str) -> LabelQuestion:
     place = _middle(sights)
     stood, drove = "it stood there", "it drove"
     expected = stood if stands(sights) else drove
 
-    def answer(asked: Asked) -> tuple[str, bool]:
+    def answer(asked: AnswerSource) -> tuple[str, bool]:
         said = stood if asked.stood_at(label, place) else drove
         return said, said == expected
 
     text = f"Was the {label.lower()} at ({place[0]:.0f}, {place[1]:.0f}) parked?"
-    return About("parked", text, expected, place, answer)
+    return LabelQuestion("parked", text, expected, place, answer)
 
 
-def _last_seen(sights: list[Sight], label: str) -> About:
+def _last_seen(sights: list[Sight], label: str) -> LabelQuestion:
     last, place = max(sight.time_ns for sight in sights), _middle(sights)
 
-    def answer(asked: Asked) -> tuple[str, bool]:
+    def answer(asked: AnswerSource) -> tuple[str, bool]:
         found = asked.last_seen(label, place)
         if found is None:
             return "never", False
@@ -158,18 +154,18 @@ def _last_seen(sights: list[Sight], label: str) -> About:
         return f"{late_s:+.1f} s from its last label", abs(late_s) <= SAME_S
 
     text = f"When was the {label.lower()} at ({place[0]:.0f}, {place[1]:.0f}) last seen?"
-    return About("last seen", text, "with its last label", place, answer)
+    return LabelQuestion("last seen", text, "with its last label", place, answer)
 
 
-def _changed(label: str) -> About:
-    """Nothing that parked has left: it is the same sequence."""
+def _changed(label: str) -> LabelQuestion:
+    """Return the question about departures; the answer is none, because both passes are the same sequence."""
 
-    def answer(asked: Asked) -> tuple[str, bool]:
+    def answer(asked: AnswerSource) -> tuple[str, bool]:
         gone = asked.gone(label)
         return ("nothing" if not gone else f"{gone} parked {label.lower()}s", not gone)
 
     text = f"Which parked {label.lower()}s had left on the way back?"
-    return About("changed", text, "nothing", None, answer)
+    return LabelQuestion("changed", text, "nothing", None, answer)
 
 
 def _middle(sights: list[Sight]) -> Place:

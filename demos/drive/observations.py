@@ -1,4 +1,4 @@
-"""Every sight of a drive in one store, and how well it is found again: by an index, and by comparing all."""
+"""All observations of a drive in one store, and how well they are found by an index and by brute force."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drive.comparing import size_of
+from drive.comparison import size_of
 from drive.frames import SECOND_NS, Frame
-from drive.perceiving import VECTORS, Percept, memories_of, place_of
-from drive.remembering import CONFIG, MAP
+from drive.robot import CONFIG, MAP
+from drive.senses import VECTORS, Percept, memories_of, place_of
 from memory import Memory, MemoryStore, Query
 from memory.config import StoreConfig
 from memory.questions import Questions
 
-#: Numbers of a place's vector.
+#: Length of a place's vector.
 DIM = 256
-#: How far the detector sees: everything that it is sure of is kept.
+#: Range of the detector; all confident detections are stored.
 RANGE_M = 70.0
-#: A detection is of the true object whose centre is this near.
+#: Greatest distance between a detection and its true object.
 OWN_M = 1.5
-#: Memories that are added together.
+#: Memories per call of ``add``.
 _AT_ONCE = 1000
-#: Above any number of vectors: all are compared.
+#: Larger than any number of vectors, so that no index is used.
 _NEVER = 10**12
-#: What was in view less long ago is the same visit.
+#: Observations within this time belong to the same visit.
 _VISIT_NS = 60 * SECOND_NS
 _WARM_UP = 10
 
 
 @dataclass
-class Sights:
-    """What a drive left.
+class ObservationLog:
+    """Summary of a drive.
 
     Attributes:
-        days: of the drive, the last of which is asked about.
-        scans, memories, added_s: how many, and how long adding took.
+        days: number of days; the last one provides the queries.
+        scans, memories, added_s: counts, and the time spent adding memories.
         path: (2,) of the robot, metres.
-        asked: sights of the first loop of the last day, and the number of the true object, where it is known.
-        known: when and where each true object was in view: nanoseconds, and (2,) metres.
+        asked: observations of the first loop of the last day, each with the number of its true object, if
+            known.
+        known: times (nanoseconds) and (2,) positions (metres) at which each true object was in view.
     """
 
     days: int
@@ -57,28 +58,30 @@ class Sights:
     known: dict[int, list[tuple[int, NDArray[np.float64]]]] = field(default_factory=lambda: defaultdict(list))
 
     def seen(self, key: int, memory: Memory, within_m: float) -> bool:
-        """Whether a true object was in view on an earlier visit, near where it is now."""
+        """True if an object was in view on an earlier visit, near its current position."""
         here = np.array(memory.position[:2])
         before = memory.time_ns - _VISIT_NS
         return any(when <= before and np.linalg.norm(at - here) <= within_m for when, at in self.known[key])
 
 
 def settings(index: str, index_from: int) -> StoreConfig:
-    """Of a store of every sight."""
+    """Return the configuration of a store of all observations."""
     return replace(CONFIG, index=index, index_from=index_from)
 
 
-def keep_all(folder: Path, frames: Iterable[tuple[Frame, Percept]], days: int, config: StoreConfig) -> Sights:
-    """Put every sight of all days but the last into a new store.
+def store_all(
+    folder: Path, frames: Iterable[tuple[Frame, Percept]], days: int, config: StoreConfig
+) -> ObservationLog:
+    """Store every observation of all days but the last.
 
     Args:
-        folder: of the store; what was there is replaced.
-        frames: of the drive, in the order of time.
-        days: of the drive.
+        folder: of the store; an existing one is replaced.
+        frames: of the drive, in time order.
+        days: number of days.
         config: of the store.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    sights, waiting = Sights(days), list[Memory]()
+    sights, waiting = ObservationLog(days), list[Memory]()
     with MemoryStore.open(folder, dim=DIM, config=config) as store:
 
         def add() -> None:
@@ -106,23 +109,23 @@ def keep_all(folder: Path, frames: Iterable[tuple[Frame, Percept]], days: int, c
 
 
 def _object_of(memory: Memory, frame: Frame) -> int | None:
-    """Number of the true object that a sight is of."""
+    """Return the number of the true object that an observation shows."""
     own = [place for place in frame.visible if place.label == memory.label]
     away = [float(np.linalg.norm(place.position - memory.position[:2])) for place in own]
     return own[int(np.argmin(away))].key if own and min(away) <= OWN_M else None
 
 
 def found_again(folder: Path, asked: Sequence[Memory], *, k: int = 10) -> dict[str, Any]:
-    """Search for vectors by the store's index and, in turn, by comparing all of them.
+    """Search vectors by the store's index and, interleaved, by comparing all of them.
 
     Args:
-        folder: of the store; a copy of it, removed at the end, compares everything.
-        asked: sights with vectors, none of which the store has.
-        k: nearest that are wanted.
+        folder: of the store; a temporary copy of it compares all vectors.
+        asked: observations with vectors that are not in the store.
+        k: number of nearest vectors.
 
     Returns:
-        ``recall`` of the k nearest, ``ms`` of both sides through :meth:`MemoryStore.query`, their quartiles,
-        how long opening took with the first search, what the index says of itself, and its ``plan``.
+        ``recall`` of the k nearest, ``ms`` of both sides through :meth:`MemoryStore.query` with quartiles,
+        the time to open with the first search, statistics of the index, and its ``plan``.
     """
     twin = folder.with_name(folder.name + "-compared")
     shutil.rmtree(twin, ignore_errors=True)
@@ -146,7 +149,7 @@ def found_again(folder: Path, asked: Sequence[Memory], *, k: int = 10) -> dict[s
             times, shares = np.zeros((len(asked), 2)), np.zeros(len(asked))
             for row, memory in enumerate(asked):
                 ids = []
-                # The side that goes first changes.
+                # Alternate which side goes first.
                 for side in (0, 1) if row % 2 else (1, 0):
                     started = time.perf_counter()
                     hits = (ours, all_of_them)[side].query(_query(memory, k))
@@ -171,14 +174,14 @@ def found_again(folder: Path, asked: Sequence[Memory], *, k: int = 10) -> dict[s
     }
 
 
-def recognised_again(folder: Path, sights: Sights, *, most: int, seed: int) -> dict[str, Any]:
-    """Ask "have I seen this before?" of parked cars at the start of the last day; the simulator judges.
+def recognised_again(folder: Path, sights: ObservationLog, *, most: int, seed: int) -> dict[str, Any]:
+    """Ask "have I seen this before?" for parked cars at the start of the last day, judged by the simulator.
 
     Args:
-        folder: of the store, to which these sights are added.
-        sights: of the drive.
-        most: questions.
-        seed: of which.
+        folder: of the store, to which these observations are added.
+        sights: summary of the drive.
+        most: number of questions.
+        seed: of their selection.
     """
     with MemoryStore.open(folder, dim=DIM) as store:
         ids = store.add([memory for memory, _ in sights.asked])

@@ -1,6 +1,6 @@
-"""A drive as one page: figures, map, what became of observations and why, answers, times, example scans.
+"""Report of a drive as one HTML page: figures, map, outcomes of observations, answers, times, example scans.
 
-The page is one file and asks for nothing else: style, drawings and pictures are inside.
+The page is self-contained: style, drawings and pictures are inside it.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ from typing import Any
 
 import numpy as np
 
-from drive.comparing import Judged, size_of
-from drive.picture import Drawn
-from drive.remembering import Tally
-from drive.report_charts import curves, example_figure
-from drive.report_judged import answer_sections, store_sections
-from drive.report_map import class_rules, map_figure
-from drive.touring import DIM
-from drive.viewing import Day, Example, Viewing
+from drive.comparison import StoreEvaluation, size_of
+from drive.report.charts import curves, example_figure
+from drive.report.evaluation import answer_sections, store_sections
+from drive.report.map import class_rules, map_figure
+from drive.report.picture import DriveSummary
+from drive.robot import Tally
+from drive.tour import DIM
+from drive.viewers import Day, DriveViewer, Example
 from memory import MemoryStore
 from memory.errors import UnknownMemoryError
 from sparse_core.common.files import write_file
 
-#: Memories whose fate is told by their explanation; the rest is counted only.
+#: Most memories whose fate the store explains; the others are only counted.
 _MOST_EXPLAINED = 20_000
 _MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? UTC"
 
 
 @dataclass(frozen=True)
-class Reported:
-    """What a report shows; what is empty is left out.
+class ReportContent:
+    """Content of a report; empty parts are omitted.
 
     Attributes:
         title, settings: of the drive, in words.
         drawn: map and curves.
-        tally: what became of the observations.
-        results: the stores, the robot's own first; none where nobody knows what is true.
-        answers: of a drive that cannot be judged, in words.
-        truth: whose it is.
-        bytes: of the robot's store.
-        days, examples: see :class:`drive.viewing.Viewing`.
+        tally: outcomes of the observations.
+        results: evaluations of the stores, the robot's own first; empty without ground truth.
+        answers: plain answers, for drives without ground truth.
+        truth: source of the ground truth.
+        bytes: size of the robot's store.
+        days, examples: see :class:`drive.viewers.DriveViewer`.
         fates: see :func:`fates_of`.
     """
 
     title: str
     settings: str
-    drawn: Drawn
+    drawn: DriveSummary
     tally: Tally
-    results: Sequence[Judged] = ()
+    results: Sequence[StoreEvaluation] = ()
     answers: Sequence[str] = ()
     truth: str = "the simulator's"
     bytes: int = 0
@@ -61,7 +61,7 @@ class Reported:
     fates: Sequence[tuple[str, str, int, str]] = field(default=())
 
 
-def write_report(path: Path, shown: Reported) -> Path:
+def write_report(path: Path, shown: ReportContent) -> Path:
     """Write the page.
 
     Raises:
@@ -69,7 +69,7 @@ def write_report(path: Path, shown: Reported) -> Path:
         OSError: the file cannot be written.
     """
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"{path}: expected a name that ends in .html")
+        raise ValueError(f"{path}: choose a name that ends in .html")
     labels = sorted(
         {memory.label for memory in shown.drawn.memories if memory.kind == "object"}
         | {label for label, _ in shown.drawn.trails}
@@ -79,7 +79,7 @@ def write_report(path: Path, shown: Reported) -> Path:
     parts = [
         f"<h1>{escape(shown.title)}</h1><p class=soft>{escape(shown.settings)}</p>",
         _tiles(shown),
-        "<h2>Where it drove and what it remembers</h2>",
+        "<h2>Map of the drive and its memories</h2>",
         map_figure(shown.drawn),
         *_became(shown),
         *answer_sections(shown.results, shown.answers, shown.truth),
@@ -101,29 +101,29 @@ def write_report(path: Path, shown: Reported) -> Path:
 
 def report_drive(
     path: Path | None,
-    view: Viewing,
+    view: DriveViewer,
     folder: Path,
-    drawn: Drawn,
+    drawn: DriveSummary,
     tally: Tally,
     *,
     settings: dict[str, Any],
-    results: Sequence[Judged] = (),
+    results: Sequence[StoreEvaluation] = (),
     answers: Sequence[str] = (),
     truth: str = "the simulator's",
 ) -> Path | None:
-    """Write the page of a drive, if one is wanted.
+    """Write the page of a drive, if requested.
 
     Args:
-        path: of the page, or ``None``.
-        view: that watched the drive.
+        path: of the page, or None.
+        view: viewer of the drive.
         folder: of the robot's store, closed.
-        drawn, tally, results, answers, truth: see :class:`Reported`.
+        drawn, tally, results, answers, truth: see :class:`ReportContent`.
         settings: of the drive, by name.
     """
     if path is None:
         return None
-    shown = Reported(
-        "A drive, and what is remembered of it",
+    shown = ReportContent(
+        "Report of a drive and its memory",
         f"{drawn.title}. {settings_text(settings)}",
         drawn,
         tally,
@@ -139,15 +139,15 @@ def report_drive(
 
 
 def fates_of(folder: Path, dim: int, most: int = _MOST_EXPLAINED) -> list[tuple[str, str, int, str]]:
-    """Why the memories of a store were kept, merged or forgotten, by its own explanations.
+    """Return why the memories of a store were kept, merged or forgotten, as the store explains it.
 
     Args:
         folder: of the store, closed.
-        dim: numbers of its vectors.
-        most: memories that are asked for.
+        dim: vector length.
+        most: most memories to explain.
 
     Returns:
-        What became of memories, why, of how many, and one of them as an example in full; the most first.
+        Outcome, reason, count, and one full example; most frequent first.
     """
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
@@ -156,25 +156,26 @@ def fates_of(folder: Path, dim: int, most: int = _MOST_EXPLAINED) -> list[tuple[
         while number < most:
             number += 1
             try:
-                told = store.explain(number)
+                explanation = store.explain(number)
             except UnknownMemoryError:
                 break
-            # Since when it is stored is told of every memory, and says nothing of why.
-            telling = [reason for reason in told.reasons if not reason.startswith("it is stored since")]
-            fate = (told.status, without_numbers([*telling, *told.reasons, "no reason is on record"][0]))
+            # The time of storage is part of every explanation and is no reason.
+            reasons = [text for text in explanation.reasons if not text.startswith("it is stored since")]
+            reason = [*reasons, *explanation.reasons, "no reason is on record"][0]
+            fate = (explanation.status, without_numbers(reason))
             counts[fate] += 1
-            examples.setdefault(fate, f"memory {number}: {'; '.join(told.reasons)}")
+            examples.setdefault(fate, f"memory {number}: {'; '.join(explanation.reasons)}")
     return [(status, why, count, examples[status, why]) for (status, why), count in counts.most_common()]
 
 
 def without_numbers(reason: str) -> str:
-    """A reason as one of its kind: without what was done when, and without numbers."""
+    """Return a reason without times and numbers, so that equal kinds compare equal."""
     reason = re.sub(rf"^\w+ on {_MOMENT}: ", "", reason)
     reason = re.sub(rf"(?: since| at)? {_MOMENT}(?:, present before)?", "", reason)
     return re.sub(r"\s+", " ", re.sub(r"[-+]?\d+(?:[.:,]\d+)*", "…", reason)).strip()
 
 
-def _tiles(shown: Reported) -> str:
+def _tiles(shown: ReportContent) -> str:
     tally = shown.tally
     tiles = [
         (f"{len(tally.timeline):,}", "scans"),
@@ -196,19 +197,19 @@ def _tiles(shown: Reported) -> str:
     return f'<div class="tiles">{inside}</div>'
 
 
-def _became(shown: Reported) -> Iterable[str]:
+def _became(shown: ReportContent) -> Iterable[str]:
     tally = shown.tally
-    yield "<h2>What became of the observations, and why</h2>"
+    yield "<h2>Outcomes of the observations</h2>"
     parts = [
-        ("remembered now", tally.held, "kept"),
+        ("in memory now", tally.held, "kept"),
         ("merged into others", tally.merged, "merged"),
         ("displaced by better ones", tally.displaced, "displaced"),
-        ("forgotten over capacity", tally.forgotten.total(), "forgotten"),
-        ("not kept when they came", tally.dropped.total(), "dropped"),
+        ("forgotten", tally.forgotten.total(), "forgotten"),
+        ("not stored", tally.dropped.total(), "dropped"),
     ]
     total = max(sum(count for _, count, _ in parts), 1)
     yield (
-        '<div class="stack" role="img" aria-label="What became of the observations">'
+        '<div class="stack" role="img" aria-label="Outcomes of the observations">'
         + "".join(
             f'<i style="--key:var(--{name});width:{100 * count / total:.2f}%" title="{title}: {count}"></i>'
             for title, count, name in parts
@@ -225,20 +226,20 @@ def _became(shown: Reported) -> Iterable[str]:
         )
         + "</div>"
     )
-    yield f"<p class=note>{tally.gone} of the memories are of things that were looked for and not found.</p>"
-    rows = [("not kept", why, count, "dropped") for why, count in tally.dropped.most_common()]
+    yield f"<p class=note>The objects of {tally.gone} memories are gone.</p>"
+    rows = [("not stored", why, count, "dropped") for why, count in tally.dropped.most_common()]
     rows += [("forgotten", why, count, "forgotten") for why, count in tally.forgotten.most_common()]
     if rows:
-        yield "<h2>Why observations were not kept</h2>" + _reasons(rows)
+        yield "<h2>Why observations were not stored</h2>" + _reasons(rows)
     if shown.fates:
-        told = [(status, why, count, _key_of(status)) for status, why, count, _ in shown.fates]
-        yield "<h2>Why memories were kept, merged or forgotten</h2>" + _reasons(told[:12])
+        fates = [(status, why, count, _key_of(status)) for status, why, count, _ in shown.fates]
+        yield "<h2>Why memories were kept, merged or forgotten</h2>" + _reasons(fates[:12])
         examples = "".join(
             f"<tr><td>{escape(status)}</td><td>{escape(example)}</td></tr>"
             for status, _, _, example in shown.fates[:12]
         )
         yield (
-            "<details><summary>One of each, as the store explains it</summary>"
+            "<details><summary>One example of each, explained by the store</summary>"
             f'<div class="scroll"><table class="words"><tbody>{examples}</tbody></table></div></details>'
         )
 
@@ -258,7 +259,7 @@ def _reasons(rows: Sequence[tuple[str, str, int, str]]) -> str:
     return f'<div class="scroll"><table class="words"><tbody>{body}</tbody></table></div>'
 
 
-def _times(shown: Reported) -> Iterable[str]:
+def _times(shown: ReportContent) -> Iterable[str]:
     tally = shown.tally
     counts = np.array(tally.timeline, np.float64).reshape(-1, 2)
     yield '<h2>Over time</h2><div class="two">'
@@ -272,16 +273,16 @@ def _times(shown: Reported) -> Iterable[str]:
     )
     milliseconds = [
         ("detection", "var(--kept)", tally.detection_ms),
-        ("observing", "var(--merged)", tally.observe_ms),
+        ("memory", "var(--merged)", tally.observe_ms),
     ]
-    yield curves("Time a scan", milliseconds, shown.days, unit="ms") + "</div>"
+    yield curves("Time per scan", milliseconds, shown.days, unit="ms") + "</div>"
     asked = [answer.ms for answer in shown.results[0].answers] if shown.results else []
     rows = [
-        ("detection, a scan", tally.detection_ms),
-        ("observing, a scan", tally.observe_ms),
-        ("consolidation, a day", [1e3 * value for value in tally.consolidation_s]),
-        ("looking what is gone, a day", [1e3 * value for value in tally.presence_s]),
-        ("answering a question", asked),
+        ("detection, per scan", tally.detection_ms),
+        ("memory, per scan", tally.observe_ms),
+        ("consolidation, per day", [1e3 * value for value in tally.consolidation_s]),
+        ("check for gone objects, per day", [1e3 * value for value in tally.presence_s]),
+        ("answer, per question", asked),
     ]
     body = "".join(
         f"<tr><td>{name}</td><td>{len(values):,}</td>"
@@ -291,17 +292,17 @@ def _times(shown: Reported) -> Iterable[str]:
         if values
     )
     yield (
-        '<div class="scroll"><table><thead><tr><th>milliseconds</th><th>times</th><th>median</th>'
-        f"<th>95 %</th><th>longest</th></tr></thead><tbody>{body}</tbody></table></div>"
+        '<div class="scroll"><table><thead><tr><th>milliseconds</th><th>count</th><th>median</th>'
+        f"<th>p95</th><th>maximum</th></tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def _examples(examples: Sequence[Example]) -> Iterable[str]:
     if examples:
-        yield "<h2>Scans from above, with what was found</h2>"
+        yield "<h2>Example scans with detections</h2>"
         yield '<div class="scans">' + "".join(map(example_figure, examples)) + "</div>"
 
 
 def settings_text(settings: dict[str, Any]) -> str:
-    """Settings in a line."""
+    """Return settings in one line."""
     return " · ".join(f"{name} {value}" for name, value in settings.items() if value is not None)

@@ -1,0 +1,1 @@
+"""Memories of a labelled real sequence, checked against its labels."""

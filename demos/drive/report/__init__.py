@@ -1,0 +1,1 @@
+"""A drive as text, pictures and one HTML page."""
