@@ -1,6 +1,6 @@
-"""Questions that positions and times do not answer, with the reason and a question that works.
+"""Refusals of questions: the reason, and a question that works.
 
-A part of a question that is not understood must never be left out: the rest would be another question.
+A part of a question that is not understood is never dropped, because the rest would be another question.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from memory.questions.phrases import pattern
 
-_POINT = "what is near (3, 1)"
 _SIDE = (
     r"(?:(?:to|on|at) the )?(?:left|right)(?: hand)?(?: side)? of"
     r"|(?:to|on|at) the (?:left|right|side|back|front)|(?:in )?back of|behind|beyond|in front of|ahead of"
@@ -18,7 +17,7 @@ _SIDE = (
     r"|(?:north|south|east|west)(?:east|west)? of|away from|far from"
 )
 _CLOSEST = r"(?:the )?(?:nearest|closest)(?: one)?(?: (?:to|from))?"
-#: Relations that mean: within some metres.
+#: Relations that mean "within some metres".
 _NEAR = r"near|nearby|close to|next to|beside|besides|around|by|at|in|inside|within|on|alongside|along"
 _PERSON = r"(?:me|you|us|myself|yourself|the robot)"
 
@@ -33,35 +32,36 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = (
         pattern(
             r"^(?:will|would)\b|\bwill be\b|\bwill there\b|\btomorrow\b|\bnext (?:week|month|year|time)\b"
         ),
-        "the future is not known, only what was seen. Ask such as: {last}",
+        "the store holds only past observations. Ask for example: '{last}'",
     ),
     (
         pattern(r"^how far\b|^(?:what(?:'s| is) )?the distance\b"),
-        "distances are not computed. Ask where it is, or what is within some metres: {within}",
+        "distances are not computed. Ask for example: '{within}'",
     ),
     (
         pattern(r"^(?:anyone|anybody|someone|somebody|who)$"),
-        "name what to look for, such as a person. Ask such as: {last}",
+        "the kind of object is missing. Ask for example: '{last}'",
     ),
     (
         pattern(rf"\b(?:{_CLOSEST})\b"),
-        "“nearest” needs a point or a thing at the end. Ask such as: where is the nearest car to (3, 1)?",
+        "'nearest' needs a point or an object at the end. Ask for example: 'where is the nearest {thing} to"
+        " (3, 1)?'",
     ),
     (
         pattern(rf"\b(?:{_SIDE})\b"),
-        "positions are known, but not which side of each other things are on. Ask what is near: {near}",
+        "the store knows positions, but not directions such as left or behind. Ask for example: '{near}'",
     ),
     (
         pattern(r"\b(?:not|no|without|except|unless|other than|n't|but)\b"),
-        "what is not so cannot be asked for. Ask for the thing itself: {last}",
+        "negations are not supported. Ask for example: '{last}'",
     ),
     (
         pattern(r"\b(?:and|or|then)\b|[,;]"),
-        "only one thing can be asked for at a time. Ask for each by itself: {last}",
+        "a question can name only one object. Ask about each object separately, for example: '{last}'",
     ),
 )
 _RELATION = pattern(rf"^(?P<what>.+?) (?P<relation>{_NEAR}) (?:the |a |an |my |your )?(?P<where>.+)$")
-#: Words between a thing and its place that add nothing: the car (that is) (parked) near the door.
+#: Words between an object and its place that add nothing: the car (that is) (parked) near the door.
 _FILLER = pattern(
     r"(?: (?:that|which|who)(?:'s)?)?(?: (?:is|are|was|were))?"
     r"(?: (?:parked|standing|lying|sitting|located|placed|somewhere|right))?$"
@@ -72,66 +72,68 @@ _ASKING = pattern(
 )
 
 
-class Placed(NamedTuple):
-    """Words about a thing and where it is.
+class QuestionError(ValueError):
+    """A question that cannot be answered; the message suggests one that can.
 
     Attributes:
-        what: the thing.
-        where: a thing whose place is meant.
+        part: the part of the question at fault.
     """
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(message)
+        self.part = part
+
+
+class PlacePhrase(NamedTuple):
+    """An object, and another object that it is near."""
 
     what: str
     where: str
 
 
-def placed(words: str) -> Placed | None:
-    """Split ``car by the door`` into the thing and its place; ``None`` where no place is named."""
+def split_place(words: str) -> PlacePhrase | None:
+    """Split ``car by the door`` into object and place; ``None`` if no place is named."""
     match = _RELATION.match(words)
     if match is None or (what := without_filler(match["what"])) == "":
         return None
-    return Placed(what, match["where"].strip())
+    return PlacePhrase(what, match["where"].strip())
 
 
 def without_filler(words: str) -> str:
-    """The words without an empty end such as ``that is parked``."""
+    """Remove an ending such as ``that is parked``."""
     return _FILLER.sub("", words).strip()
 
 
 def refuse_own_place(words: str) -> None:
-    """Refuse a question about a place that only the robot knows, such as ``what is behind me``.
-
-    Args:
-        words: of the question.
-
-    Raises:
-        ValueError: it is one.
-    """
+    """Raise ``QuestionError`` for a question relative to the robot, such as ``what is behind me``."""
     found = _OWN_SIDE.search(words)
     if found is not None:
-        raise ValueError(
-            f"text: “{found[0]}” depends on where the robot is now and how it stands, which a memory does not"
-            f" know. Give a point: {_POINT}?"
+        raise QuestionError(
+            "text",
+            f"'{found[0]}' depends on the robot's current pose, which the store does not know. Ask for"
+            " example: 'what is near (3, 1)?'",
         )
 
 
 def why_not(words: str, thing: str = "car") -> str | None:
-    """Why words cannot be understood, with a question that works; ``None`` where no reason is known.
+    """Return why a question cannot be answered and one that can; ``None`` if no reason is known.
 
     Args:
-        words: a part of a question that nothing in the store is called.
-        thing: that the store knows, for the example.
+        words: part of a question that names nothing in the store.
+        thing: label for the example.
     """
     examples = {
         "last": f"where is the {thing}?",
         "near": f"what is near the {thing}?",
         "within": f"what is within 10 m of the {thing}?",
+        "thing": thing,
     }
     for found, reason in _REASONS:
         if found.search(words):
-            return f"“{words}” cannot be answered: {reason.format(**examples)}"
+            return f"I cannot answer '{words}': {reason.format(**examples)}"
     return None
 
 
 def is_asking(words: str) -> bool:
-    """True if words begin as a question does, so that they are not a name to search for."""
+    """True if words begin like a question, so they are no name to search for."""
     return _ASKING.match(words) is not None

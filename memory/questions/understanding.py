@@ -1,10 +1,9 @@
-"""What somebody means who types a question: patterns, no guessing.
+"""Parser of questions in English, based on patterns.
 
-``where is the red mug`` asks for ``last_seen``, ``what changed since yesterday`` for ``changed_since``, and
-so on; words that are no question are searched for. Times, places and maps are taken off first, in any order:
-``... yesterday``, ``... between A and B``, ``... since A``, ``... within 5 m of 3, 4``, ``... near the
-door``, ``... in map yard``. The words of ``recall ask`` are understood too (``last-seen mug``). The page, the
-service, the tools for language models and the command line all ask here.
+``where is the red mug`` becomes ``last_seen``, ``what changed since yesterday`` becomes ``changed_since``;
+words that match no pattern become a search. Times, places and maps are removed from the end first, in any
+order: ``... yesterday``, ``... between A and B``, ``... since A``, ``... within 5 m of 3, 4``,
+``... near the door``, ``... in map yard``. Named questions of ``recall ask`` work too (``last-seen mug``).
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from memory.questions.limits import refuse_own_place
+from memory.questions.limits import QuestionError, refuse_own_place
 from memory.questions.phrases import PATTERNS, WITH_PLACE, WITHOUT_PLACE, pattern
 from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
 
-#: Metres around a point where nobody said how far.
+#: Default radius around a point, in metres.
 NEARBY_M = 5.0
-#: Characters of a question.
+#: Maximum characters of a question.
 MOST_CHARACTERS = 500
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 _DAY = 86_400 * 10**9
@@ -50,7 +49,7 @@ _BESIDE = pattern(
     rf"^(?P<rest>.+?) (?:{_WITHIN}|near|close to|next to|beside|around|nearby)"
     r" (?P<thing>\D.*|memory \d+|#\d+)$"
 )
-#: Only of questions: "mug in the kitchen" may be the words of a caption.
+#: Only for questions, because "mug in the kitchen" may be words of a caption.
 _INSIDE = pattern(
     r"^(?P<rest>(?:what|how many|is|are|which|show|list|did|have|anything)\b.*?)"
     r" (?:in|inside|at|on) (?:the|my|our|your) (?P<thing>.+)$"
@@ -73,7 +72,7 @@ _ARTICLE = pattern(
     r"^(?:the|teh|a|an|my|your|our|his|her|their|any|some|this|that|these|those|all|every|each|of|other|last"
     r"|latest|newest|most recent|different|distinct)\s+(?=\S)"
 )
-#: The nearest of something; where to, a point or a thing.
+#: Questions for the nearest object; ``where`` is a point or an object.
 _NEAREST = pattern(
     r"^(?:(?:where|what|which|who)(?:'s| is| are) |(?:show|find|list|give)(?: me)? )?(?:the )?"
     r"(?:nearest|closest) (?P<what>.+?)(?: (?:to|from) (?P<where>.+))?$"
@@ -86,32 +85,32 @@ _WHERE_NEAREST = pattern(
     r"(?: (?:that|which) (?:is|are))? (?:the )?(?:nearest|closest) to (?P<where>.+)$"
 )
 _ONLY_POINT = pattern(rf"^{_POINT}$")
-#: What a question ends with, in several scripts; and marks that only say which way text is written.
+#: Final punctuation in several scripts, and marks of the writing direction.
 _ENDS, _DIRECTION = "?!.,¿？！。؟، ", pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
-#: First words of questions; with a slip in them they are still these, where a question comes of it.
+#: First words of questions and how often each is typical; misspelled ones are corrected.
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
 _ID = pattern(r"^(?:the )?(?:memory |#|id |memory #)?(?P<id>\d{1,18})$")
 _ANYTHING = pattern(
     r"^(?:memories|memory|things?|objects?|anything|something|everything|stuff|observations?)$"
 )
-#: Words after "near" that name nothing.
+#: Words after "near" that name no object.
 _NO_THING = ("here", "there", "me", "you", "it", "past", "memory")
 
 
 @dataclass
-class Understood:
-    """A question in parts; what was not said is ``None``.
+class ParsedQuestion:
+    """A question in parts; missing parts are ``None``.
 
     Attributes:
-        question: which; ``"search"`` for words that are none.
-        what: label or words, the id of a memory, or a vector where it was not typed.
+        question: name of the question; ``"search"`` for words that match no pattern.
+        what: label, words, the id of a memory or a vector.
         near: x, y (and z) in metres.
-        beside: label, words or id of a memory whose place is meant instead of a point.
-        radius_m: around it.
+        beside: label, words or id of a memory, whose place is used instead of a point.
+        radius_m: radius around the place.
         between: first and last nanosecond.
-        since: nanoseconds.
-        map_id: of the map.
-        typed: the words, where no way of asking was known by them.
+        since: start time in nanoseconds.
+        map_id: id of the map.
+        typed: the words, if they match no pattern.
     """
 
     question: str
@@ -125,28 +124,30 @@ class Understood:
     typed: str | None = None
 
     def given(self) -> dict[str, Any]:
-        """The parts that were said."""
+        """Return the parts that are not ``None``."""
         return {name: value for name, value in vars(self).items() if value is not None and name != "typed"}
 
 
-def understand(text: str, now_ns: int) -> Understood:
-    """What is asked.
+def understand(text: str, now_ns: int) -> ParsedQuestion:
+    """Parse a question.
 
     Args:
         text: as typed.
-        now_ns: that words such as yesterday count from.
+        now_ns: time that words such as yesterday refer to, in nanoseconds.
 
     Raises:
-        ValueError: there is nothing in it, it is too long, or a time does not exist.
+        ValueError: the text is empty or too long, or names a time that does not exist.
     """
     if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"text: a question has at most {MOST_CHARACTERS} characters, got {len(text)}")
+        raise QuestionError(
+            "text", f"a question may have {MOST_CHARACTERS} characters, got {len(text)}. Shorten it"
+        )
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(_ENDS)
     words = _PLEASE.sub("", _POLITE.sub("", words)).rstrip(_ENDS)
     if not says_something(words):
-        raise ValueError("text: there is no question in it; ask such as: where is the car?")
+        raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
     refuse_own_place(words)
-    found = Understood("search")
+    found = ParsedQuestion("search")
     nearest_of = _NEAREST.match(words) or _WHICH_NEAREST.match(words) or _WHERE_NEAREST.match(words)
     if nearest_of is not None:
         return _nearest(nearest_of)
@@ -166,32 +167,31 @@ def understand(text: str, now_ns: int) -> Understood:
                 return _completed(found, now_ns)
     found.what, found.typed = _thing(words), words
     if found.what is None:
-        # Only a time or a place was said.
+        # Only a time or a place was given.
         timed = found.between is not None or found.since is not None
         found.question = "between" if timed or not placed else "near"
         found.typed = None
     return _completed(found, now_ns)
 
 
-def _refuse_point(found: Understood) -> None:
-    """Raise ``ValueError`` where a point stands for a thing."""
+def _refuse_point(found: ParsedQuestion) -> None:
+    """Raise ``QuestionError`` for a point in place of an object."""
     if isinstance(found.what, str) and _ONLY_POINT.match(found.what):
-        raise ValueError(
-            f"text: {found.what} is a point, not a thing that is remembered. Ask what is there:"
-            f" what is near {found.what}?"
+        raise QuestionError(
+            "text", f"{found.what} is a point, not an object. Ask for example: 'what is near {found.what}?'"
         )
 
 
 def _spellings(words: str) -> list[str]:
-    """The words, and the same with a slip in the first mended."""
+    """Return the words, and a version with the first word corrected."""
     first, _, rest = words.partition(" ")
     better = None if fold(first) in _FIRST_WORDS else nearest(fold(first), _FIRST_WORDS)
     return [words] if better is None else [words, f"{better} {rest}"]
 
 
-def _nearest(match: Any) -> Understood:
-    """A search in the order of distance, from wherever that is."""
-    found = Understood("search", what=_thing(match["what"]))
+def _nearest(match: Any) -> ParsedQuestion:
+    """Return a search in order of distance."""
+    found = ParsedQuestion("search", what=_thing(match["what"]))
     where = match["where"] or ""
     point = _ONLY_POINT.match(where)
     if point is not None:
@@ -200,12 +200,17 @@ def _nearest(match: Any) -> Understood:
     else:
         found.beside = _thing(where)
     if found.near is None and (found.beside is None or str(found.beside).lower() in _NO_THING):
-        raise ValueError("text: nearest to what? Name a point or a thing, such as: the nearest car to (3, 1)")
+        what = found.what if isinstance(found.what, str) else "car"
+        raise QuestionError(
+            "text",
+            "'nearest' needs a point or an object to measure from. Ask for example:"
+            f" 'where is the nearest {what} to (3, 1)?'",
+        )
     return found
 
 
-def _take_ends(words: str, found: Understood, now_ns: int) -> str:
-    """Take times, places and maps off the end, in any order."""
+def _take_ends(words: str, found: ParsedQuestion, now_ns: int) -> str:
+    """Remove times, places and maps from the end of the words, in any order."""
     while True:
         timed = found.since is not None or found.between is not None
         placed = found.near is not None or found.beside is not None
@@ -225,10 +230,10 @@ def _take_ends(words: str, found: Understood, now_ns: int) -> str:
             found.radius_m = float(match["radius"] or match["radius2"] or NEARBY_M)
             words = f"{match['rest']}{match['more'] or ''}".strip().rstrip(",")
             continue
-        elif not placed and (match := _BESIDE.match(words) or _INSIDE.match(words)) and _said(match):
+        elif not placed and (match := _BESIDE.match(words) or _INSIDE.match(words)) and _names_object(match):
             found.beside = _thing(match["thing"])
-            said = match.groupdict().get("radius")
-            found.radius_m = float(said) if said else NEARBY_M
+            radius = match.groupdict().get("radius")
+            found.radius_m = float(radius) if radius else NEARBY_M
         else:
             return words
         words = match["rest"].strip().rstrip(",")
@@ -237,23 +242,23 @@ def _take_ends(words: str, found: Understood, now_ns: int) -> str:
 def _between(first_words: str, last_words: str, now_ns: int) -> Span:
     first, last = span_of(first_words, now_ns).first, span_of(last_words, now_ns).last
     if is_clock(first_words) and is_clock(last_words):
-        # The first time that the clock shows this after the first one, be it still to come.
+        # The end is the first such clock time after the start, even in the future.
         last = span_of(last_words, first + _DAY - 1).last
     elif first > last and is_clock(first_words):
-        first = span_of(first_words, last).first  # Between 9:00 and 10:00 yesterday.
+        first = span_of(first_words, last).first  # As in "between 9:00 and 10:00 yesterday".
     if first > last:
-        raise ValueError(f"text: {first_words} is after {last_words}")
+        raise QuestionError("text", f"'{first_words}' is after '{last_words}'. Swap the two times")
     return Span(first, last)
 
 
-def _said(match: Any) -> bool:
-    """Whether a thing is named beside which something is: not "... here" or "... still there"."""
+def _names_object(match: Any) -> bool:
+    """True if a place phrase names an object, unlike "near here"."""
     thing = _thing(match["thing"])
     return thing is not None and str(thing).lower() not in _NO_THING
 
 
 def _is_number(match: Any) -> bool:
-    """Whether what looks like nanoseconds is the id of a memory: "memory 1234567890"."""
+    """True if a number is an id, as in "memory 1234567890", and not nanoseconds."""
     ends = ("memory", "#", "id", "like", "to")
     return bool(match["when"].isdecimal() and match["rest"].lower().endswith(ends))
 
@@ -268,8 +273,8 @@ def _thing(words: str) -> str | int | None:
     return words or None
 
 
-def _completed(found: Understood, now_ns: int) -> Understood:
-    """What follows from what was said."""
+def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
+    """Fill in the parts that follow from the others."""
     if found.question == "near" and str(found.what).lower() in _NO_THING:
         found.what = None
     if isinstance(found.what, str) and _ANYTHING.match(found.what):
@@ -297,6 +302,6 @@ def _completed(found: Understood, now_ns: int) -> Understood:
     if found.question == "summarise" and found.between is not None:
         found.question = "between"
     if found.question in ("last_seen", "still_there") and (found.between or found.since is not None):
-        # Where it was at a time is no question about the last time.
+        # A question about a time range is not about the last observation.
         found.question = "search"
     return found

@@ -32,6 +32,7 @@ from memory.errors import (
     UndoError,
     UnknownMemoryError,
 )
+from memory.questions.limits import QuestionError
 
 #: Characters of a message that are sent.
 LONGEST = 500
@@ -94,21 +95,23 @@ def problem_of(error: Exception, folder: Path) -> Problem | None:
         return invalid(list(error.errors(include_url=False, include_input=False)), folder)
     if isinstance(error, StoreError):
         return next(Problem(*rest) for kind, rest in _STORE.items() if isinstance(error, kind))
-    said = without_paths(str(error), folder)
+    message = without_paths(str(error), folder)
     if isinstance(error, UnknownMemoryError):
-        return Problem(404, "unknown_memory", said)
+        return Problem(404, "unknown_memory", message)
     if isinstance(error, UndoError):
-        return Problem(409, "undo", said, "generation")
+        return Problem(409, "undo", message, "generation")
     if isinstance(error, EraseError):
-        return Problem(409, "erase", said)
+        return Problem(409, "erase", message)
     if isinstance(error, QueryInterruptedError):
-        return Problem(503, "interrupted", said)
+        return Problem(503, "interrupted", message)
     if isinstance(error, DimensionError):
-        return Problem(422, "dimension", said, field_in(said))
+        return Problem(422, "dimension", message, field_in(message))
+    if isinstance(error, QuestionError):
+        return Problem(422, "invalid", message, error.part)
     if isinstance(error, RecursionError):
         return Problem(422, "invalid", "the request is nested too deeply")
     if isinstance(error, ValueError | TypeError | OverflowError):
-        return Problem(422, "invalid", said, field_in(said))
+        return Problem(422, "invalid", message, field_in(message))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Problem(507, "store_full", "no room left on the disk")
     return None

@@ -16,9 +16,9 @@ from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Similar
 from memory.questions.recognising import SeenBefore
-from memory.questions.replying import ReplyOptions, answer_of, reply
+from memory.questions.replying import ReplyOptions, answer_of, answer_sentence, reply
 from memory.questions.times import Span
-from memory.questions.understanding import Understood, understand
+from memory.questions.understanding import ParsedQuestion, understand
 from memory.store import MemoryStore
 
 
@@ -93,10 +93,11 @@ def run(options: argparse.Namespace) -> int:
     with MemoryStore.open(folder, readonly=True) as store:
         questions, more = Questions(store, encoder=encoder), _reply_options(options)
         if named:
-            answer = answer_of(questions, _understood(words[0], what, options), more)
+            named_question = _parse(words[0], what, options)
+            answer = answer_of(questions, named_question, more)
             if options.like_text is not None and isinstance(answer, Similar):
                 answer = replace(answer, what=repr(options.like_text))
-            sentence = str(answer)
+            sentence = answer_sentence(questions, named_question, answer)
         else:
             asked = understand(" ".join(words), _now(store, options.now))
             found = reply(questions, _about(asked, options), more)
@@ -120,7 +121,7 @@ def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespa
             raise UsageError("--like FILE needs a question about 'this', such as 'have I seen this before?'")
         for look in looks_of(options.like, "place" if question == "been_here" else "object"):
             encoder, vector = next(iter(look.embeddings.items()), ("default", look.embedding))
-            asked = Understood(question, what=vector, map_id=options.map)
+            asked = ParsedQuestion(question, what=vector, map_id=options.map)
             found = answer_of(Questions(store, encoder=encoder), asked, _reply_options(options))
             if isinstance(found, SeenBefore | Similar):
                 answers.append(replace(found, what=f"what looks like this ({look.caption})"))
@@ -131,7 +132,7 @@ def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespa
     return 0
 
 
-def _about(asked: Understood, options: argparse.Namespace) -> Understood:
+def _about(asked: ParsedQuestion, options: argparse.Namespace) -> ParsedQuestion:
     """Add the options ``--map`` and ``--like`` to a question in words."""
     if options.like is not None:
         if asked.question not in (_ASKED[name] for name in _ABOUT_NEWEST) or asked.what is not None:
@@ -160,7 +161,7 @@ def _reply_options(options: argparse.Namespace) -> ReplyOptions:
     )
 
 
-def _understood(question: str, what: Any, options: argparse.Namespace) -> Understood:
+def _parse(question: str, what: Any, options: argparse.Namespace) -> ParsedQuestion:
     """Return the question that a name and options ask."""
     for needed in _NEEDS.get(question, ()):
         if getattr(options, needed) is None:
@@ -168,7 +169,7 @@ def _understood(question: str, what: Any, options: argparse.Namespace) -> Unders
     if question in _ABOUT_NEWEST and isinstance(what, str):
         raise UsageError(f"{question} needs the id of a memory or --embedding. recall query lists ids")
     span = between(options.between)
-    return Understood(
+    return ParsedQuestion(
         _ASKED[question],
         what=options.text if question == "between" else what,
         near=None if options.near is None else tuple(options.near),

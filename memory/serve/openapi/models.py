@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from memory.plain_values import MEMORY, UNTOLD
+from memory.plain_values import MEMORY, OMITTED
 from memory.questions.answers import Changed
 from memory.types import Hit, Memory, Visit
 
@@ -47,7 +47,7 @@ def model_of(record: Any) -> type[BaseModel]:
     found: dict[str, Any] = {}
     for name in names:
         entry = entries.get(name)
-        if entry is not None and entry.metadata == UNTOLD:
+        if entry is not None and entry.metadata == OMITTED:
             continue
         default: Any = ...
         if entry is not None and ours:

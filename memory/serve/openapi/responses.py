@@ -19,7 +19,7 @@ from memory.questions.answers import (
     HowMany,
     HowOften,
     Nearby,
-    Searched,
+    SearchResult,
     Sighting,
     Similar,
     StillThere,
@@ -101,7 +101,7 @@ class AskAnswer:
         | Similar
         | SeenBefore
         | DrivePose
-        | Searched
+        | SearchResult
     )
     understood: dict[str, Any]
 

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from memory.questions import Questions
-from memory.questions.replying import IncompleteError, ReplyOptions, reply
-from memory.questions.understanding import Understood, understand
+from memory.questions.replying import ReplyOptions, reply
+from memory.questions.understanding import ParsedQuestion, understand
 from memory.serve.answers import shortened
 from memory.serve.errors import ServiceError
 from memory.serve.names import unknown
@@ -20,7 +20,7 @@ _PARTS = ("what", "near", "radius_m", "polygon", "between", "since")
 _ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "still_there", "pose_to")
 
 
-def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Understood:
+def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> ParsedQuestion:
     """The question of a request.
 
     Raises:
@@ -53,7 +53,7 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Unders
     if what is None and body.question in _ABOUT_SOMETHING:
         message = f"what: {body.question} needs a label, words, the id of a memory or a vector"
         raise ServiceError(422, "invalid", message, "what")
-    return Understood(
+    return ParsedQuestion(
         body.question,
         what=what,
         near=None if body.near is None else tuple(body.near),
@@ -68,7 +68,7 @@ def _now(said: str | int, store: MemoryStore) -> int:
     return store.newest_ns if said == "newest" else moment("now", said)
 
 
-def answer(questions: Questions, asked: Understood, body: AskBody, *, most: int) -> dict[str, Any]:
+def answer(questions: Questions, asked: ParsedQuestion, body: AskBody, *, most: int) -> dict[str, Any]:
     """The answer: a sentence, the parts, and what was understood.
 
     Args:
@@ -90,10 +90,7 @@ def answer(questions: Questions, asked: Understood, body: AskBody, *, most: int)
         distance_m=body.distance_m,
         coming_from=None if body.coming_from is None else tuple(body.coming_from),
     )
-    try:
-        found = reply(questions, asked, options)
-    except IncompleteError as error:
-        raise ServiceError(422, "invalid", str(error), error.part) from error
+    found = reply(questions, asked, options)
     shown = found.asked.given()
     if not isinstance(shown.get("what", ""), str | int):
         shown["what"] = "a vector"
