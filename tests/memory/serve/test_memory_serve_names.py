@@ -55,16 +55,16 @@ def test_a_misspelt_parameter_is_refused(client: Any, path: str) -> None:
     found = problem(client.get(f"{path}?{name}=1"))
     assert found["field"] == name
     if meant is None:
-        assert f"{name}: there is no such parameter" in found["message"]
+        assert f"{name}: unknown parameter" in found["message"]
     else:
-        assert found["message"] == f"{name}: there is no such parameter; did you mean {meant}?"
+        assert found["message"] == f"{name}: unknown parameter. Did you mean {meant}?"
 
 
 @pytest.mark.parametrize("path", WRITTEN)
 def test_a_misspelt_field_is_refused(client: Any, path: str) -> None:
     name, meant = WRITTEN[path]
     found = problem(client.post(path, {name: []}))
-    assert found["message"] == f"{name}: there is no such field; did you mean {meant}?"
+    assert found["message"] == f"{name}: unknown field. Did you mean {meant}?"
     assert found["field"] == name
     assert "no such parameter" in problem(client.post(f"{path}?{name}=1", {}))["message"]
 
@@ -73,7 +73,7 @@ def test_fields_within_lists_and_wrong_types_are_named(client: Any) -> None:
     found = problem(
         client.post("/api/memories", {"memories": [{"time_ns": 1}, {"time_ns": 1, "lable": "x"}]})
     )
-    assert found["message"] == "memories[1].lable: there is no such field; did you mean label?"
+    assert found["message"] == "memories[1].lable: unknown field. Did you mean label?"
     assert found["field"] == "memories[1].lable"
     assert problem(client.post("/api/query", {"labels": "car"}))["field"] == "labels"
     assert problem(client.post("/api/query", {"k": "10"}))["field"] == "k"
