@@ -1,6 +1,6 @@
-"""Vectors of what is remembered: scenes, text, images and depth images.
+"""Encoders of scenes, text, images and depth images.
 
-Text and images need an optional library each (``pip install 'sparsight[text]'``, ``'sparsight[image]'``),
+Text and images need an optional package each (``pip install 'sparsight[text]'``, ``'sparsight[image]'``),
 which is imported on first use; scenes and depth images need none.
 
     scene = detection_tokens(boxes, labels, scores) + structure_tokens(points)

@@ -96,7 +96,7 @@ class Queries(ABC):
         with self._read() as connection:
             return engine_of(connection).select_ids(connection, filter, order=order, limit=limit)
 
-    def seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
+    def ids_seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
         """What matches and was seen within ``between_ns``, see
         :func:`memory.persistence.visits.select_seen`.
         """
@@ -269,7 +269,7 @@ class Queries(ABC):
         with self._read() as connection:
             return visits.visited_after(connection, time_ns)
 
-    def sighted(self, id: int) -> ObservationCount:
+    def observations_of(self, id: int) -> ObservationCount:
         """Sights that were counted on a memory after it was stored, without those that were taken back."""
         check_integer("id", id)
         with self._read() as connection:

@@ -42,7 +42,7 @@ def tally_of(memories: Iterable[Memory]) -> Tally:
 def tally(store: MemoryStore, filter: Filter) -> Tally:
     """Count the memories that match a filter. Only merged ones are read, for their visits."""
     database = store.database
-    ids = database.ids(filter) if filter.between_ns is None else database.seen(filter)[0]
+    ids = database.ids(filter) if filter.between_ns is None else database.ids_seen(filter)[0]
     columns = database.columns(ids.tolist())
     there = set(columns.ids.tolist())
     merged = [m for m in store.find_merged(replace(filter, between_ns=None)) if m.id in there]

@@ -148,7 +148,9 @@ def run(options: argparse.Namespace) -> int:
     elif gone:
         things = counted(len(gone), "object is", "objects are")
         more = ", ..." if len(gone) > 10 else ""
-        say(f"{things} gone, because their place was seen free: {', '.join(map(str, list(gone)[:10]))}{more}")
+        whose = "its" if len(gone) == 1 else "their"
+        ids = ", ".join(map(str, list(gone)[:10]))
+        say(f"{things} gone, because {whose} place was seen free: {ids}{more}")
     return 1 if any(done.problems for done in reports) else 0
 
 

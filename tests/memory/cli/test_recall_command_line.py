@@ -44,7 +44,7 @@ def test_the_store_as_word_option_and_variable(
         (["explain", "store"], "See recall explain --help"),
         (["explain", "store", "1", "2"], "unexpected arguments: '2'"),
         (["explain", "store", "one"], "'one' is not an id"),
-        (["explain", "store", "99"], "there never was a memory 99"),
+        (["explain", "store", "99"], "no memory ever had the id 99"),
         (["query", "nowhere"], "holds no store"),
         (["query", "first.jsonl"], "holds no store"),
         (["forget", "store", "1", "99"], "99"),

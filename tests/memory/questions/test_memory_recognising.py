@@ -141,9 +141,9 @@ def test_without_vectors_it_says_so(store: MemoryStore) -> None:
     store.add([Memory(time_ns=1, label="Car")])
     ask = Questions(store)
     for what in (ask.seen_before, ask.similar_situations):
-        with pytest.raises(UnknownMemoryError, match="none of the newest .* has an embedding"):
+        with pytest.raises(UnknownMemoryError, match="none of the newest"):
             what()
-    with pytest.raises(UnknownMemoryError, match="memory 1 has no vector: nothing can be found"):
+    with pytest.raises(UnknownMemoryError, match="memory 1 has no vector"):
         ask.seen_before(1)
     store.add([Memory(time_ns=1, embeddings={"a": axis(0), "b": axis(1)})])
     with pytest.raises(UnknownMemoryError, match="no default vector, but of a, b: name the encoder"):
