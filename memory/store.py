@@ -357,7 +357,7 @@ class MemoryStore(StoreReader):
         return self._database.backup(folder, progress, beside={CONFIG_NAME: self.config.to_text().encode()})
 
     def settle(self) -> None:
-        """Move vectors to the tiers where they belong now, which otherwise happens in the background.
+        """Move vectors to their tiers now instead of in the background.
 
         On a server: have it begin the tables of the month, where there are none, and make its HNSW index over
         the vectors of each encoder that has more than ``StoreConfig.index_from`` in a month, while others

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sleep_while_waiting()
     parser = argparse.ArgumentParser(
         prog="recall",
-        description="Store, search and share robot memories: what was seen, where and when.",
+        description="Store, search and share robot memories.",
         epilog="Give the store as first argument of a command, with --store, or in $RECALL_STORE.",
     )
     parser.add_argument("--version", action="version", version=f"recall (Sparsight) {__version__}")

@@ -21,11 +21,11 @@ _WAY = 32
 
 @dataclass(frozen=True, kw_only=True)
 class TrackOptions:
-    """How tracks become memories.
+    """Options for turning tracks into memories.
 
     Attributes:
         ended_s: a track that was not seen for this long has ended.
-        at_most_s: longer tracks get a memory in between; consolidation joins those of one object.
+        at_most_s: longer tracks get intermediate memories, which consolidation merges.
         stay_m: noise of the box of a static object, in metres.
         stay_s: minimum duration of a stay.
         least_sights: minimum number of observations of a memory.

@@ -141,7 +141,7 @@ class Reservoir:
         first = thing is None or (vector is not None and math.isnan(similarity))
         again = memory.kind == "event" and self._happens_again((*place, "event", memory.label), time_ns)
         self.seen += 1
-        # A track is no further sight of what is here, but a thing that had its sights and was here.
+        # A track is not another observation of a known object, but an object with its own observations.
         tracked = memory.count > 1 and bool(tracks_of(memory))
         unique: ThingsKey | tuple[()] | None = () if memory.marked or tracked else None
         why: Reason = FixedReason(sort="marked" if memory.marked else "track")
@@ -346,7 +346,7 @@ class Reservoir:
         return min(found, key=lambda one: (math.inf if math.isnan(one[2]) else -one[2], one[1]))
 
     def _happens_again(self, key: ThingsKey, time_ns: int) -> bool:
-        """Whether it had been over before this sight of an event; notes the sight."""
+        """Record an observation of an event; return True if the event had ended before."""
         last = self._last_event.get(key)
         self._last_event[key] = time_ns
         return last is not None and abs(time_ns - last) > self.config.event_gap_s * 1e9

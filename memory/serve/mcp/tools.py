@@ -128,7 +128,7 @@ class StoreTools:
         states: States = None,
         text: Annotated[str | None, Field(description="Words in label or caption")] = None, limit: Most = 50,
     ) -> dict[str, Any]:  # fmt: skip
-        """List what was seen between two times, in order of time."""
+        """List the memories of a time range, in order of time."""
         return _answer(
             self._questions.between(
                 _since(start), _until(end), map_id=map_id, labels=labels, kinds=kinds, states=states,

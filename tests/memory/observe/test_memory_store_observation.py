@@ -76,7 +76,7 @@ def test_an_observation_is_explained_by_its_importance(store: MemoryStore) -> No
     assert "others are more important" in second.reason
     told = store.explain(first.id)
     assert told.status == "kept"
-    assert told.reasons[0] == "it is marked: it is never forgotten on its own"
+    assert told.reasons[0] == "it is marked, so it is never forgotten automatically"
     assert any("the first of its kind at this place; importance 1.00" in reason for reason in told.reasons)
     assert any("marked by the user" in reason for reason in told.reasons)
     assert told.parts["importance"] == first.importance == 1.0

@@ -171,7 +171,7 @@ def test_bad_sights_are_named() -> None:
     tracks.see(sights(1.0))
     with pytest.raises(ValueError, match="must not go backwards, got 500000000 after 1000000000"):
         tracks.see(sights(0.5))
-    with pytest.raises(ValueError, match="recording must be named"):
+    with pytest.raises(ValueError, match="recording needs a name"):
         TrackMemories("")
     with pytest.raises(ValueError, match="stay_m must be finite and above 0, got 0"):
         TrackOptions(stay_m=0)

@@ -174,10 +174,10 @@ def test_the_sentences_of_a_store_of_version_3_stay(tmp_path: Path) -> None:
             "the first of its kind at this place; importance 0.70; nothing like it is known here (+0.50);"
             " its class is rare, rarity 1.00 (+0.20)"
         )
-        assert "replaced by more important observations of the same place and time" in details
+        assert "displaced by more important observations of the same place and time" in details
         assert (
-            "merged from 6, 7: 2 memories of kind object within 0.24 standard deviations of one place, similarity"
-            " at least 1.00"
+            "merged from 6, 7: 2 memories of kind object within 0.24 standard deviations of one place,"
+            " similarity at least 1.00"
         ) in details
         assert any(what.startswith("its map holds 5 of at most 4: value 0.50") for what in details)
         assert details[-1] == "gone since 1970-01-01 16:40:00 UTC, present before: the shelf was empty"
