@@ -58,7 +58,7 @@ def open_image_text_encoder(
     device: torch.device | str = "cpu",
     precision: Precision = "float32",
     sparsify: Sparsity | None = None,
-    calibration: Calibration | None = None,
+    calibration: PruningExamples | None = None,
 ) -> ImageTextEncoder:
     """Open an encoder by name.
 
@@ -76,7 +76,7 @@ def open_image_text_encoder(
         ValueError: the model cannot be read, is not an image-text model, or an option is not supported.
     """
     check_network_options(precision, sparsify, calibration is not None)
-    options = _Options(torch.device(device), precision, sparsify, calibration or Calibration((), ()))
+    options = _Options(torch.device(device), precision, sparsify, calibration or PruningExamples((), ()))
     if str(name) == OFFLINE:
         if precision != "float32" or sparsify is not None:
             raise ValueError(
@@ -98,7 +98,7 @@ def open_image_text_encoder(
     return TransformersEncoder(name, options)
 
 
-class Calibration(NamedTuple):
+class PruningExamples(NamedTuple):
     """Typical images and texts, by which 2:4 weights are chosen."""
 
     images: Sequence[Image]
@@ -109,7 +109,7 @@ class _Options(NamedTuple):
     device: torch.device
     precision: Precision
     sparsify: Sparsity | None
-    calibration: Calibration
+    calibration: PruningExamples
 
 
 class _HubEncoder:

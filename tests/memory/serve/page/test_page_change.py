@@ -33,7 +33,7 @@ def test_forgetting_asks_and_is_undone(visit: Any, shoot: Any, service: str) -> 
     page.click("#tab-memories")
     count_of(page, "43 memories")
     assert httpx.get(f"{service}/api/memories/42").status_code == 200
-    expect(page.locator("#toast")).to_contain_text("was taken back")
+    expect(page.locator("#toast")).to_contain_text("was undone")
 
 
 def test_marking_and_what_others_do_appear_at_once(visit: Any, service: str) -> None:

@@ -136,7 +136,7 @@ def test_a_memory_at_no_known_place_is_listed_and_not_drawn(
     page.click("#card >> text=Forget …")
     assert page.inner_text("#forget-what") == "Letter, memory #1, place unknown"
     page.keyboard.press("Escape")
-    page.click("#card >> text=What is like it")
+    page.click("#card >> text=Similar memories")
     expect(page.locator("#list .row-name").first).to_have_text("Letter")
     assert "an unknown place" in ask(page, "where is the letter?")
     expect(page.locator("#list .row-more")).to_have_text("place unknown · seen once")
@@ -182,7 +182,7 @@ def test_an_empty_store_and_a_service_that_went_away(visit: Any, tmp_path: Path,
     process = served(folder)
     address = process.address.rstrip("/")
     page = visit(address, ready="#list .empty")
-    expect(page.locator("#list")).to_contain_text("Nothing is remembered yet")
+    expect(page.locator("#list")).to_contain_text("No memories yet")
     assert page.is_disabled("#time-from")
     process.end()
     expect(page.locator("#live-text")).to_have_text("Not connected", timeout=GUARD_MS)
