@@ -14,7 +14,7 @@ from PIL import Image
 
 from memory import Memory, MemoryStore
 from memory.cli import main
-from memory.encode import PruningExamples, ClassNameEncoder, open_image_text_encoder
+from memory.encode import ClassNameEncoder, PruningExamples, open_image_text_encoder
 from memory.encode.class_names import _names
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "a", "red", "lorry", "of", "photo"]

@@ -80,7 +80,6 @@ def expected_kept(offers: list, share: float, least: int, most: int | None) -> s
     return set(kept)
 
 
-@settings(deadline=None)
 @given(OFFERS, st.sampled_from([0.0, 0.1, 0.29, 0.5, 1.0]), st.integers(0, 3), st.sampled_from([None, 3, 5]))
 def test_the_same_is_kept_as_by_the_rule_written_out(
     offers: list, share: float, least: int, most: int | None
@@ -94,7 +93,7 @@ def test_the_same_is_kept_as_by_the_rule_written_out(
     assert reservoir.seen == len(offers)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(before=OFFERS, after=OFFERS)
 def test_a_saved_reservoir_goes_on_as_if_it_had_never_been_away(
     before: list, after: list, tmp_path_factory: pytest.TempPathFactory
@@ -109,7 +108,7 @@ def test_a_saved_reservoir_goes_on_as_if_it_had_never_been_away(
     np.testing.assert_array_equal(loaded.kept, straight.kept)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(-0.5, 0.95))
 def test_whatever_is_dropped_has_something_like_it_that_is_kept(seed: int, below: float) -> None:
     rng = np.random.default_rng(seed)
