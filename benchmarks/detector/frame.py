@@ -1,4 +1,4 @@
-"""A whole frame as one CUDA graph, from points to boxes on the GPU: sparse against the tuned dense twin.
+"""A whole frame as one CUDA graph, from points to boxes on the GPU: sparse against the tuned dense baseline.
 
     python -m benchmarks.detector.frame --device cuda
 
@@ -6,11 +6,10 @@ Both sides share pillars, head, refinement and suppression, run in half precisio
 around replays of their graphs, interleaved, frame by frame. The dense baseline's convolutions are cuDNN's,
 fused with bias, skip and ReLU (channels last, batch norms folded). In the camera's view the same sparse
 network also runs layer by layer, in single precision, on spconv and on spconv-triton where they are
-installed. Cases: scans of the camera's view, the same with one step of refinement instead of two, whole
-scans, eight frames in one call, pillars of 0.075 m, four times the range in both directions, and highways
-of 300 m. In the camera's view, on whole scans all around and on highways the sparse network also runs
-without a range, its pillars hashed; in the camera's view also without the head that gives every box its
-vector.
+installed. Cases: scans of the camera's view (also with one refinement step), whole scans, eight frames in one
+call, pillars of 0.075 m, four times the range in both directions, and highways of 300 m. The camera's view,
+whole scans and highways also run with an unbounded, hashed grid. The camera's view also runs without the
+embedding head.
 """
 
 from __future__ import annotations
@@ -59,8 +58,9 @@ _ONCE, _ALL_AROUND, _HIGHWAY = "view, refined once", "whole scan, all around", "
 _HASHED, _BARE = "sparse without range", "sparse without vectors"
 #: Half sides of the squares of these cases, whole numbers of cells.
 _AROUND_M, _HIGHWAY_M = 81.92, 307.2
-#: Aims: milliseconds at batch 1, times the dense twin and spconv's layers, times the frame of a 16th of the
-#: area, megabytes, microseconds from the points of a whole scan to sorted points and rows, and of vectors.
+#: Aims: milliseconds at batch 1, times the dense baseline and spconv's layers, times the frame of a 16th of
+#: the area, megabytes, microseconds from the points of a whole scan to sorted points and rows, and of
+#: vectors.
 _AIMS = {
     "p50_ms": 0.25,
     "p99_ms": 0.35,
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = common_parser(__doc__, "frame", quick="few frames, no dense twin on large grids")
+    parser = common_parser(__doc__, "frame", quick="few frames, no dense baseline on large grids")
     parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
     parser.add_argument(
         "--highway", type=Path, help="folder of .bin scans of a highway; simulated without it"

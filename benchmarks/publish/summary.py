@@ -1,4 +1,4 @@
-"""What README says in three tables, and the tables of whole frames on the page of everything measured."""
+"""The three tables of README, and the tables of whole frames on the page of all measurements."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _accuracy(
         name: f"{100 * part['figures']['right_share']['mean']:.1f} %"
         for name, part in drive["summary"].items()
     }
-    # Of the conversations by which nothing was chosen.
+    # Conversations held out from tuning.
     recall = {side["name"]: side["others"]["recall"] for side in sentences["sides"]}
     asked = sentences["sides"][0]["others"]["questions"]
     words = "the store, `text=` alone"

@@ -86,4 +86,7 @@ COMMANDS = {
         "memory.cli.service.mcp",
         "Serve a store to language models over the Model Context Protocol (standard input and output).",
     ),
+    "completion": Command(
+        "sparse_core.common.completion", "Print a script that completes commands and options in a shell."
+    ),
 }
