@@ -46,7 +46,7 @@ def test_words_find_pictures(recall: Callable[..., Any], record: Path) -> None:
     assert [hit["memory"]["id"] for hit in found] == [2, 1]
     assert found[0]["memory"]["payload"]["crop"] == str(record.parent / "crops/red.jpg")
     told = recall("ask", "new", "similar", "--like-text", "green", "--encoder", "colours")
-    assert told.output.startswith("2 memories like 'green': Car (memory 1) of ")
+    assert told.output.startswith("2 memories similar to 'green': Car (memory 1) of ")
     alike = recall("ask", "new", "similar", "1", "--encoder", "colours")
     assert "1 memory like Car (memory 1): Car (memory 2)" in alike.output
     again = recall("import", "new", record, "--image-encoder", "colours")
