@@ -359,9 +359,9 @@ class MemoryStore(StoreReader):
     def settle(self) -> None:
         """Move vectors to their tiers now instead of in the background.
 
-        On a server: have it begin the tables of the month, where there are none, and make its HNSW index over
-        the vectors of each encoder that has more than ``StoreConfig.index_from`` in a month, while others
-        read and write. Only this call and :meth:`consolidate` do so, and only the owner of the tables may.
+        On a server, create the tables of the month if needed, and an HNSW index for each encoder with more
+        than ``StoreConfig.index_from`` vectors in a month. Others can read and write meanwhile. Only this call
+        and :meth:`consolidate` do so, and only the owner of the tables may.
         """
         self._retriever.settle()
 

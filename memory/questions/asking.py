@@ -39,8 +39,8 @@ from memory.wording.words import name
 class Questions:
     """Questions about the memories of a store.
 
-    ``what`` is a string (a label, or words of label and caption), an integer (the id of a memory), or a
-    vector (all memories whose cosine similarity to it is at least ``least_similarity``).
+    ``what`` is a string (a label, or words of label and caption), the id of a memory, or a vector. A vector
+    means all memories whose cosine similarity to it is at least ``least_similarity``.
 
     Methods that take ``what`` raise ``UnknownMemoryError`` for an unknown id and ``DimensionError`` for a
     vector of the wrong length. ``map_id=None`` means all maps. ``near`` is x, y (and z) in metres;

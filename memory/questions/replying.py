@@ -166,7 +166,7 @@ def _known(questions: Questions, what: Any) -> Any:
 
 
 def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) -> str:
-    """Return the sentence of an answer; an empty one also says what the store has."""
+    """Return the sentence of an answer. If nothing was found, add what the store has."""
     sentence = str(found)
     if not sentence.startswith("No memor"):
         return sentence

@@ -1,6 +1,6 @@
-"""What answers hold beside the records of the library: shapes for the schema; tests hold answers to it.
+"""Response classes of the service, for the schema. Tests compare answers with them.
 
-A field with a default may be left out.
+Fields with a default are optional.
 """
 
 from __future__ import annotations
