@@ -360,8 +360,8 @@ class MemoryStore(StoreReader):
         """Move vectors to their tiers now instead of in the background.
 
         On a server, create the tables of the month if needed, and an HNSW index for each encoder with more
-        than ``StoreConfig.index_from`` vectors in a month. Others can read and write meanwhile. Only this call
-        and :meth:`consolidate` do so, and only the owner of the tables may.
+        than ``StoreConfig.index_from`` vectors in a month. Others can read and write meanwhile. Only this
+        call and :meth:`consolidate` do so, and only the owner of the tables may.
         """
         self._retriever.settle()
 
