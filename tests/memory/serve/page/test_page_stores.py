@@ -160,7 +160,7 @@ def test_a_token_is_asked_for(visit: Any, tmp_path: Path, shoot: Any, served: An
     page = visit(address, ready="#access")
     page.fill("#token", "wrong")
     page.keyboard.press("Enter")
-    expect(page.locator("#access-problem")).to_contain_text("not the right one")
+    expect(page.locator("#access-problem")).to_contain_text("Wrong token")
     shoot(page, "token")
     page.fill("#token", "open sesame")
     page.keyboard.press("Enter")

@@ -42,7 +42,7 @@ def test_it_shows_the_store_and_answers(visit: Any, shoot: Any) -> None:
     assert page.inner_text("#answer-understood").startswith("Understood as where something was last seen")
     shoot(page, "answer")
     assert "called 'unicorn'" in ask(page, "where is the unicorn")
-    assert "no question" in ask(page, "???")
+    assert "question is empty" in ask(page, "???")
     page.click("#answer-clear")
     assert page.locator("#answer").is_hidden()
     count_of(page, "43 memories")
