@@ -157,7 +157,7 @@ def test_names_of_all_classes() -> None:
 
 
 def test_what_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"neither config\.json nor open_clip_config\.json"):
+    with pytest.raises(ValueError, match=r"no config\.json or open_clip_config\.json"):
         open_image_text_encoder(tmp_path)
     for library, name in (("transformers", "google/siglip"), ("open_clip", "hf-hub:apple/MobileCLIP2-S0")):
         monkeypatch.setitem(sys.modules, library, None)
