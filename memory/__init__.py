@@ -1,4 +1,4 @@
-"""Long-term memory for robots: keeps what matters and finds it by likeness, words, place and time."""
+"""Long-term memory for robots: store observations and search them by similarity, text, place and time."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -38,9 +38,9 @@ _MODULES = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        # Loaded with the first use: the commands import only what they need, and torch takes seconds.
+        # Load on first use, because torch takes seconds to import.
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name == "MemoryStore":
-            import torch  # noqa: F401  # Who keeps a store open asks often: vectors are converted faster by it.
+            import torch  # noqa: F401  # Converts vectors faster than numpy.
         return getattr(importlib.import_module(_MODULES[name]), name)

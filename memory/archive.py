@@ -1,4 +1,4 @@
-"""Old memories of a store on a server into files, and out of the store: whole months at a time."""
+"""Archives of a store on a server: old months are moved into files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class MonthArchive(NamedTuple):
-    """A month that left the store.
+    """An archived month.
 
     Attributes:
-        month: in which its memories were added, as ``2026-11`` (UTC).
-        file: with them, which :func:`memory.exchange.importing.import_source` reads.
-        memories: how many.
+        month: when its memories were added, such as ``2026-11`` (UTC).
+        file: archive file, which ``recall import`` reads.
+        memories: number of memories.
     """
 
     month: str
@@ -39,23 +39,22 @@ def archive(
     suffix: str = ".jsonl",
     progress: Callable[[int, int], None] | None = None,
 ) -> list[MonthArchive]:
-    """Write the months that ended before a time into files, and drop each once its file is on the disk.
+    """Write the months that ended before a time into files, and drop each once its file is on disk.
 
-    A month is what was added from the first :meth:`memory.store.MemoryStore.consolidate` within it to the
-    first one within a later month. An operation of the log says which file has it; it cannot be undone, the
-    file can be imported.
+    A month begins with the first :meth:`memory.store.MemoryStore.consolidate` in it. The log records the file
+    of each month. Dropping cannot be undone, but the file can be imported.
 
     Args:
-        database: of a server, opened for writing by the owner of its tables.
-        folder: for the files, made where there is none.
-        before_ns: a month is written if the next began before.
+        database: on a server, opened for writing by the owner of its tables.
+        folder: target folder; created if missing.
+        before_ns: time before which the next month must have begun.
         suffix: ``".jsonl"`` or ``".parquet"``.
-        progress: called with how many are done and of how many, month by month.
+        progress: called with the number of exported memories and their total, for each month.
 
     Raises:
-        StoreLockedError: memories of a month were changed meanwhile; months before it are archived.
-        FileExistsError: the file of a month is there already.
-        ValueError: another suffix.
+        StoreLockedError: memories of a month changed meanwhile; earlier months are archived.
+        FileExistsError: the file of a month exists.
+        ValueError: unknown suffix.
     """
     if suffix not in (".jsonl", ".parquet"):
         raise ValueError(f"suffix must be .jsonl or .parquet, got {suffix!r}")
@@ -65,10 +64,10 @@ def archive(
         if part.ended_ns is None or part.ended_ns >= before_ns:
             continue
         target.mkdir(parents=True, exist_ok=True)
-        # Two parts may be of the same month, by clocks that differ: the first id tells them apart.
+        # Clocks may differ, so two parts can be of one month. The first id keeps their names distinct.
         file = target / f"{month_of(part.begun_ns)}-from-{part.first_id}{suffix}"
         if file.exists():
-            raise FileExistsError(f"{file}: there is an archive already; name another folder")
+            raise FileExistsError(f"{file} exists. Choose another folder")
         generation = database.generation
         ids = database.part_ids(part)
         export_memories(
@@ -81,7 +80,7 @@ def archive(
         try:
             count = database.drop_part(part, generation, file.name)
         except StoreLockedError:
-            # Nothing was dropped. After any other error nobody knows: the file stays.
+            # Nothing was dropped, so remove the file. After other errors the month may be gone: keep it.
             file.unlink()
             raise
         done.append(MonthArchive(part.month, file, count))

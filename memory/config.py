@@ -1,4 +1,4 @@
-"""How a store behaves; kept beside it and changed by hand or by ``MemoryStore.open(..., config=...)``."""
+"""Settings of a store, kept in its ``config.json``."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from memory.wording.words import DAY_S
 from sparse_core.common.files import write_file
 
 FILE_NAME = "config.json"
-#: What a file holds whose content was lost.
+#: Characters of a file whose content was lost.
 _NOTHING = "\0 \r\n\t"
 
-
-#: Parts that are averaged; a mark is added on top of them.
+#: Parts of importance that are averaged; a mark is added on top.
 PARTS = ("novelty", "reward", "uncertainty", "rarity")
-
-
-#: Seconds that 63 bits of nanoseconds hold.
+#: Seconds that fit into 63 bits of nanoseconds.
 LONGEST_S = 9e9
 PolicyName = Literal["lru", "frequency", "decay", "value_freshness"]
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
@@ -33,18 +30,18 @@ POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceWeights:
-    """What counts how much.
+    """Weights of importance.
 
-    The total is the weighted mean of the four parts; a mark then closes the share ``mark`` of what is missing
-    to 1.
+    The importance is the weighted mean of four parts. A mark then reduces the gap to 1 by the factor
+    ``1 - mark``.
 
     Attributes:
-        novelty: weight of the distance to what is known here.
+        novelty: weight of the distance to known memories of this place.
         reward: weight of the outcome, good or bad.
-        uncertainty: weight of what the detector was not sure about.
-        rarity: weight of a class that is seldom seen.
+        uncertainty: weight of the uncertainty of the detector.
+        rarity: weight of rare classes.
         mark: from 0 to 1; at 1 a marked memory has importance 1.
-        reward_scale: reward, of either sign, whose part is 1 - 1 / e.
+        reward_scale: absolute reward at which the reward part is 1 - 1 / e.
 
     Raises:
         ValueError: a weight is negative or not finite, all four are zero, or ``mark`` is above 1.
@@ -74,21 +71,21 @@ class ImportanceWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class ReservoirConfig:
-    """How much is kept.
+    """Number of observations that are kept per place and time window.
 
     Attributes:
-        share: of the memories of a place and window, from 0 to 1.
-        least: kept of each thing of a place and window whatever the share.
-        most: kept of a place and window whatever the share, or ``None``; unique and marked ones come on top.
-        cell_m: side of the squares in x and y that are one place; what is closer than this in x and in y,
-            also beyond the edge of a square, can be the same thing.
+        share: share of the observations that is kept, from 0 to 1.
+        least: minimum per object.
+        most: maximum per place and window, or ``None``. Unique and marked observations are kept in addition.
+        cell_m: side of the square grid cells that define places, in metres. Observations closer than this in
+            x and y can be of the same object, also across cells.
         window_s: length of a time window in seconds.
-        unique_below: a memory is unique when its cosine to every unique memory that is of its kind and label,
-            and close enough to be the same thing, is below this.
-        event_gap_s: an event after so many seconds without one of its label at its place is another one.
+        unique_below: an observation is unique if its cosine similarity to all nearby unique observations of
+            its kind and label is below this.
+        event_gap_s: pause in seconds after which an event of the same label and place is a new one.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of range.
     """
 
     share: float = 0.01
@@ -103,7 +100,7 @@ class ReservoirConfig:
         if not 0.0 <= self.share <= 1.0:
             raise ValueError(f"share must be from 0 to 1, got {self.share}")
         if self.least < 0 or (self.most is not None and self.most < self.least):
-            raise ValueError(f"least and most must be 0 <= least <= most, got {self.least} and {self.most}")
+            raise ValueError(f"0 <= least <= most must hold, got least {self.least} and most {self.most}")
         for name in ("cell_m", "window_s", "event_gap_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
@@ -115,29 +112,28 @@ class ReservoirConfig:
 
     @property
     def window_ns(self) -> int:
-        """Length of a window in nanoseconds, at least 1."""
+        """Window length in nanoseconds, at least 1."""
         return max(1, round(self.window_s * 1e9))
 
     def room(self, seen: int, things: int = 1) -> int:
-        """How many of ``seen`` memories of a place and window, which are of so many things, are kept."""
-        # A share such as 0.29 of 100 must not come out as 28.999...: round up what is as good as whole.
+        """Return how many of ``seen`` observations of ``things`` objects are kept."""
+        # Add a rounding margin: 0.29 of 100 must be 29, not 28.999.
         wanted = max(self.least * things, math.floor(self.share * seen * (1.0 + 1e-12)))
         return wanted if self.most is None else min(self.most, wanted)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How memories are compared.
+    """Forgetting policy: which memories are forgotten first.
 
     Attributes:
-        name: ``"lru"``: the longest unused goes first; ``"frequency"``: the least used; ``"decay"``: what has
-            decayed most; ``"value_freshness"``: the least of value times decay.
-        half_life_s: seconds after which the decay is one half.
-        least: what has a keep-value below this goes even where there is room; for ``"decay"`` and
-            ``"value_freshness"``.
+        name: ``"lru"`` (least recently used), ``"frequency"`` (least often used), ``"decay"`` (most decayed)
+            or ``"value_freshness"`` (lowest importance times decay).
+        half_life_s: half-life of the decay in seconds.
+        least: also forget memories with a lower keep-value; for ``"decay"`` and ``"value_freshness"``.
 
     Raises:
-        ValueError: an unknown name, or a number out of its range.
+        ValueError: unknown name, or a number out of range.
     """
 
     name: PolicyName = "value_freshness"
@@ -150,20 +146,20 @@ class Policy:
             raise ValueError(f"half_life_s must be finite and above 0, got {self.half_life_s}")
         if self.least is not None:
             if self.name in ("lru", "frequency"):
-                raise ValueError(f"least has no meaning for {self.name}: use decay or value_freshness")
+                raise ValueError(f"least does not work with {self.name}. Use decay or value_freshness")
             if not (math.isfinite(self.least) and self.least >= 0.0):
                 raise ValueError(f"least must be finite and not negative, got {self.least}")
 
 
 @dataclass(frozen=True)
 class TierOptions:
-    """How vectors are kept for searching.
+    """Search tiers: the newest vectors are compared exactly, older ones are in an index.
 
     Attributes:
-        recent: newest vectors of an encoder that stay dense and are compared exactly.
-        budget: share of one processor that moving them on may take on average, above 0 to 1.
-        portion: vectors that move at a time; a query waits for one portion at most.
-        background: move in a thread of its own; without it only ``MemoryStore.settle`` and closing do.
+        recent: number of newest vectors per encoder that are compared exactly.
+        budget: average share of one CPU core for moving vectors to the index, above 0 to 1.
+        portion: number of vectors moved at once; a query waits for one portion at most.
+        background: move in a background thread. Otherwise only ``MemoryStore.settle`` and ``close`` move.
     """
 
     recent: int = 1024
@@ -189,19 +185,18 @@ class StoreConfig:
     """Settings of a store.
 
     Attributes:
-        importance: weights of what makes a memory important.
-        reservoir: what :meth:`MemoryStore.observe` keeps of a place and time.
-        merging: when two memories are the same thing.
-        forgetting: what is forgotten first when a map holds more than its capacity.
-        capacity: most memories of a map; ``None`` for no limit.
-        index: what finds similar vectors where there are many: the name of one of
-            :data:`memory.index.kinds.STORE_KINDS`; ``recall indexes`` prints what each does and needs.
-        index_from: number of vectors above which there is an index; up to it, all are compared.
-        tiers: which vectors stay out of the index, and how the others move there.
-        half_life_s: seconds in which the recency part of a score halves.
-        undo_keep_s: :meth:`MemoryStore.consolidate` ends the undoing of operations that are older, by the
-            computer's clock, and not of its session; ``None``: never.
-        undo_keep_operations: the last so many can be undone however old they are.
+        importance: weights of importance.
+        reservoir: number of observations that :meth:`MemoryStore.observe` keeps per place and time.
+        merging: when two memories are of the same object.
+        forgetting: which memories are forgotten first when a map exceeds its capacity.
+        capacity: maximum memories of a map; ``None`` for no limit.
+        index: vector index, one of :data:`memory.index.kinds.STORE_KINDS`. ``recall indexes`` describes them.
+        index_from: number of vectors above which the index is used; up to it, all are compared.
+        tiers: which vectors stay outside the index, and how others move into it.
+        half_life_s: half-life of the recency score in seconds.
+        undo_keep_s: age in seconds at which :meth:`MemoryStore.consolidate` drops undo data, by the system
+            clock; operations of this session are kept. ``None``: never.
+        undo_keep_operations: number of latest operations that always stay undoable.
     """
 
     importance: ImportanceWeights = field(default_factory=ImportanceWeights)
@@ -237,15 +232,15 @@ class StoreConfig:
             raise ValueError(f"capacity must be at least 1, got {self.capacity}")
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the settings as JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> StoreConfig:
-        """What :meth:`to_json` gave.
+        """Create settings from the values of :meth:`to_json`.
 
         Raises:
-            ValueError: an unknown field, or one with a bad value; names it.
+            ValueError: a setting is unknown or has an invalid value.
         """
         parts: dict[str, Any] = {
             "importance": ImportanceWeights,
@@ -260,7 +255,7 @@ class StoreConfig:
         values: dict[str, Any] = {}
         for name, value in found.items():
             if name not in known:
-                raise ValueError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
+                raise ValueError(f"unknown setting {name!r}. Known settings: {', '.join(sorted(known))}")
             try:
                 values[name] = parts[name](**_tuples(value)) if name in parts else value
             except (OverflowError, TypeError, ValueError) as error:
@@ -268,18 +263,18 @@ class StoreConfig:
         try:
             return cls(**values)
         except OverflowError as error:
-            raise ValueError(f"a setting is out of the range of numbers: {error}") from error
+            raise ValueError(f"a setting is out of range: {error}") from error
 
     def to_text(self) -> str:
-        """What the file of a store's folder holds, and its database."""
+        """Return the text of ``config.json``."""
         return json.dumps(self.to_json(), indent=2) + "\n"
 
     @classmethod
     def of_text(cls, text: str) -> StoreConfig:
-        """What :meth:`to_text` gave.
+        """Create settings from the text of :meth:`to_text`.
 
         Raises:
-            ValueError: no JSON, or a setting with a bad value.
+            ValueError: invalid JSON or an invalid setting.
         """
         try:
             return cls.from_json(json.loads(text))
@@ -289,21 +284,21 @@ class StoreConfig:
             raise ValueError(str(error)) from error
 
     def save(self, folder: Path) -> None:
-        """Write the file of a store's folder."""
+        """Write ``config.json`` into a store folder."""
         write_file(folder / FILE_NAME, self.to_text())
 
     @classmethod
     def load(cls, folder: Path, known: str | None = None) -> StoreConfig:
-        """The settings of a store's folder.
+        """Load the settings of a store folder.
 
         Args:
-            folder: of the store.
-            known: text of the settings that the database has, which count where there is no file, or an empty
-                one as earlier releases left it when the power failed; without them those are the usual ones.
+            folder: store folder.
+            known: settings text of the database, used if the file is missing or empty. Earlier releases could
+                leave it empty after a power failure. Without ``known``, defaults are used.
 
         Raises:
-            ValueError: the file is not right; names it.
-            StoreReadOnlyError: it cannot be read.
+            ValueError: the file is invalid.
+            StoreReadOnlyError: the file cannot be read.
         """
         path = folder / FILE_NAME
         try:
@@ -323,13 +318,13 @@ class StoreConfig:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether the file of a store's folder is there and holds nothing."""
+    """True if ``config.json`` exists and is empty."""
     path = folder / FILE_NAME
     return path.exists() and not path.read_bytes().strip(_NOTHING.encode())
 
 
 def _tuples(value: dict[str, Any]) -> dict[str, Any]:
-    """JSON has lists where the settings have tuples."""
+    """Return the values with lists replaced by tuples."""
     if not isinstance(value, dict):
         raise TypeError(f"must be an object, got {type(value).__name__}")
     return {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()}

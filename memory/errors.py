@@ -1,92 +1,91 @@
 """Exceptions of memory.
 
-Bad arguments raise the built-in ``ValueError`` and ``TypeError``; the command line's own ``UsageError``
-(:mod:`memory.cli.console`) is a ``ValueError`` too. Files outside the database that the disk refuses raise
-``OSError``.
+Bad arguments raise the built-in ``ValueError`` and ``TypeError``. Failures of files outside the database
+raise ``OSError``.
 """
 
 from __future__ import annotations
 
 
 class RecallError(Exception):
-    """Base of every error that memory raises on purpose."""
+    """Base of the errors of this package."""
 
 
 class StoreError(RecallError):
-    """The files of a store, or the disk that they are on."""
+    """Problem with the files of a store or with the disk."""
 
 
 class NotAStoreError(StoreError):
-    """There is no store at the path, or the file belongs to another program."""
+    """No store at the path, or a file of another program."""
 
 
 class StoreVersionError(StoreError):
-    """The schema is newer than this release, or older and opened for reading only."""
+    """The schema is newer than this release, or too old to be opened read-only."""
 
 
 class CorruptStoreError(StoreError):
-    """The database is damaged or cut off."""
+    """The database is damaged or truncated."""
 
 
 class StoreLockedError(StoreError):
-    """Another process writes to the store, or holds on to what is needed."""
+    """Another process has locked the store."""
 
 
 class StoreReadOnlyError(StoreError):
-    """The store was opened for reading only, or its folder cannot be written."""
+    """The store was opened read-only, or its folder is not writable."""
 
 
 class StoreFullError(StoreError):
-    """The disk, or the quota, is full; nothing of the operation was kept."""
+    """The disk or quota is full; the operation was not stored."""
 
 
 class StoreClosedError(StoreError):
-    """The store was closed, or belongs to the process that this one was forked from."""
+    """The store was closed, or was opened by the parent process."""
 
 
 class UnknownMemoryError(RecallError, KeyError):
     """No memory has the id."""
 
     def __str__(self) -> str:
-        """The message as it is: ``KeyError`` would quote it."""
+        """Return the message without the quotes of ``KeyError``."""
         return str(self.args[0]) if self.args else ""
 
 
 class DimensionError(RecallError, ValueError):
-    """A vector has another length than the store's."""
+    """A vector has another length than those of the store."""
 
 
 class UndoError(RecallError):
-    """An operation cannot be taken back: too old, erased, undone already or built upon since."""
+    """An operation cannot be undone: trimmed, erased, undone before, or changed by later operations."""
 
 
 class SyncError(RecallError):
-    """What two stores know of each other does not fit, or one of them cannot be reached."""
+    """Two stores do not match, or one of them cannot be reached."""
 
 
 class StaleSyncError(SyncError):
-    """The other side has come further than the sender knew: it asks again where that is."""
+    """The receiver has newer data than the sender assumed; the sender asks for its state again."""
 
 
 class ForkedStoreError(SyncError):
-    """A store was put back as it had been before: its history is no longer the one that was sent."""
+    """A store was restored from a backup, so its history differs from the one it sent."""
 
 
 class AlignmentError(RecallError):
-    """How two robots' maps lie to each other cannot be told; says why."""
+    """Two maps could not be aligned; the message gives the reason."""
 
 
 class QueryInterruptedError(RecallError):
-    """Reading took longer than it may, or was ended because the store is to be closed."""
+    """A query exceeded its time limit or was stopped because the store closes."""
 
 
 class EraseError(RecallError):
-    """Memories were removed, but old bytes may still be in the files of the store."""
+    """Memories were removed, but their bytes may remain in the files of the store."""
 
 
 class DataError(RecallError, ValueError):
-    """A file that cannot be used; the message begins with its name and the line."""
+    """An invalid file; the message begins with its name and line."""
 
 
 class IndexUnavailableError(RecallError, ImportError):
-    """An index needs a package or a GPU that is not here; says which, and what to do."""
+    """An index needs a missing package or GPU; the message says which."""

@@ -1,4 +1,4 @@
-"""Records as JSON has them: one rule for answers, hits and memories."""
+"""Plain JSON values of answers, hits and memories."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ import numpy as np
 
 from memory.types import Memory
 
-#: Metadata of a field that is not told.
-UNTOLD = {"told": False}
-#: What is told of a memory: everything but vectors.
+#: Metadata of a field that the plain values omit.
+OMITTED = {"omitted": True}
+#: Fields of a memory: all except vectors.
 MEMORY = (
     "id", "time_ns", "map_id", "position", "yaw", "covariance", "kind", "label", "caption", "confidence",
     "reward", "payload", "evidence", "provenance", "marked", "count", "first_seen_ns", "last_seen_ns",
     "visits", "state", "importance",
 )  # fmt: skip
-#: What most values are: looked at first, because answers hold very many.
+#: Types of most values, checked first for speed.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
-def _told(kind: Any) -> tuple[str, ...]:
-    return tuple(entry.name for entry in fields(kind) if entry.metadata != UNTOLD)
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(entry.name for entry in fields(kind) if entry.metadata != OMITTED)
 
 
 def to_plain(value: Any) -> Any:
-    """Plain values of a record, a list or a mapping; memories without vectors, and with the times of their
-    sights filled in."""
+    """Return the plain values of a record, list or mapping.
+
+    Memories lose their vectors and always have the times of their first and last observation.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -44,7 +46,7 @@ def to_plain(value: Any) -> Any:
         found["first_seen_ns"], found["last_seen_ns"] = value.first_sight_ns, value.last_sight_ns
         return found
     if is_dataclass(value):
-        return {name: to_plain(getattr(value, name)) for name in _told(value.__class__)}
+        return {name: to_plain(getattr(value, name)) for name in _field_names(value.__class__)}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What is asked: which memories pass, and in which order they answer."""
+"""Filters and queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from memory.types import (
     check_text,
     check_vector,
     check_words,
-    told,
+    short_repr,
 )
 
 Order = Literal["relevance", "recency", "distance"]
@@ -33,22 +33,20 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Every part that is given must hold; the empty filter matches everything.
+    """Conditions on memories. All given conditions must hold; the empty filter matches everything.
 
     Attributes:
-        text: words that label and caption together must all have, in any form with their stem, at most
-            ``MOST_WORDS`` different ones; case and accents do not matter. Nothing in it is syntax. Text
-            without a letter or digit matches nothing.
+        text: words that label and caption must contain together, in any form with the same stem, at most
+            ``MOST_WORDS`` distinct ones. Case and accents are ignored; there is no query syntax. Text without
+            a letter or digit matches nothing.
         between_ns: first and last nanosecond, both included.
-        labels, kinds, states: any of them; an empty list matches nothing. States are ``present``, ``moved``,
-            ``gone`` and ``unknown``: whether a thing is believed to be there still.
-        map_id: the map, exactly.
-        min_confidence: least confidence.
-        marked: only marked ones, or only others.
+        labels, kinds, states: allowed values of each; an empty list matches nothing.
+        map_id: the map.
+        min_confidence: minimum confidence, 0 to 1.
+        marked: True for marked memories only, False for the others only.
         box: x0, y0, x1, y1 in metres, edges included.
-        circle: x, y and radius in metres, the rim included.
-        polygon: corners (x, y) in metres, from three to ``MOST_CORNERS``, edges included; even-odd where it
-            crosses itself.
+        circle: x, y and radius in metres, edge included.
+        polygon: 3 to ``MOST_CORNERS`` corners (x, y) in metres, edges included; even-odd rule.
     """
 
     text: str | None = None
@@ -64,11 +62,9 @@ class Filter:
     polygon: Sequence[tuple[float, float]] | None = None
 
     def __repr__(self) -> str:
-        """What is set."""
-        return told(self)
+        return short_repr(self)
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` or ``TypeError``, naming the part that is wrong."""
         if self.text is not None:
             check_words("text", self.text)
         if self.map_id is not None:
@@ -76,7 +72,9 @@ class Filter:
         if self.between_ns is not None:
             first, last = (check_integer("between_ns", value) for value in self.between_ns)
             if first > last:
-                raise ValueError(f"between_ns must rise, got {first} and {last}")
+                raise ValueError(
+                    f"between_ns must be (first, last) with first <= last, got {first} and {last}"
+                )
             object.__setattr__(self, "between_ns", (first, last))
         choices = {"labels": None, "kinds": KINDS, "states": STATES}
         for name, allowed in choices.items():
@@ -103,13 +101,13 @@ class Filter:
 
     @property
     def bounds(self) -> tuple[float, float, float, float] | None:
-        """x0, y0, x1, y1 around everything that matches; ``None`` without a place. x0 > x1: nothing does."""
+        """Bounding box x0, y0, x1, y1 in metres; ``None`` without a place; x0 > x1 if nothing can match."""
         boxes: list[tuple[float, float, float, float]] = []
         if self.box is not None:
             boxes.append(self.box)
         if self.circle is not None:
             x, y, radius = self.circle
-            # A little wider: the rim is judged by squares, which round.
+            # Widen the box slightly, because squared distances round.
             wide = radius * (1.0 + 1e-9) + 1e-9 * max(abs(x), abs(y))
             boxes.append((x - wide, y - wide, x + wide, y + wide))
         if self.polygon is not None:
@@ -122,7 +120,7 @@ class Filter:
 
 
 class FilterParts(TypedDict, total=False):
-    """Parts of a filter by name, see :class:`Filter`; words apart, which a query compares."""
+    """Arguments of :class:`Filter` except ``text``, which belongs to the query."""
 
     between_ns: tuple[int, int] | None
     labels: Sequence[str] | None
@@ -138,27 +136,26 @@ class FilterParts(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class Query:
-    """What is asked for: every part that is given must hold.
+    """A search. All given conditions must hold.
 
-    Parts of a filter may be given as they are, ``Query(labels=["cup"], states=["gone"])``: they are put into
-    ``where``, in place of what it has.
+    Arguments of :class:`Filter` may be given directly, as in ``Query(labels=["cup"], states=["gone"])``. They
+    replace those of ``where``.
 
     Attributes:
-        text: what label or caption should say, at most ``MOST_WORDS`` different words, in any form with their
-            stem: cars finds car. Mere words, *red mug*, must all be there. A sentence or question, with words
-            such as *the* or *when* or with a date, orders memories by how well they fit it, see
-            :mod:`memory.search.relevance`; beside a vector by both. A word that no memory has stands for one
-            that differs by a slip or two where nothing is found without; ``Hit.reason`` says so.
-        embedding: (dim,) vector that hits should be similar to.
-        like: id of a memory to which hits should be similar.
-        encoder: which of the vectors is compared; ``"default"`` is :attr:`Memory.embedding`.
-        near: x, y, z (or x, y) in metres, which ``"distance"`` is from.
-        where: what else must hold, with at most ``MOST_LABELS`` labels. A label that no memory has stands for
-            those that it is but for case, ending or a slip; ``Hit.reason`` says so.
-        k: most hits.
-        order: by relevance, the most recent first, or the closest first; ``None``: relevance where words or
-            vectors are compared, else the closest first where ``near`` is given, else the most recent first.
-        aggregate: also give each hit its weight in the attention of :meth:`MemoryStore.context`.
+        text: words or a sentence, at most ``MOST_WORDS`` distinct words, in any form with the same stem.
+            Words such as *red mug* must all occur in label or caption. A sentence, with words such as *the*
+            or *when* or with a date, ranks memories by relevance (:mod:`memory.search.relevance`). If nothing
+            is found, misspelled words are corrected; ``Hit.reason`` reports it.
+        embedding: (dim,) vector to compare with.
+        like: id of a memory to compare with.
+        encoder: encoder whose vectors are compared; ``"default"`` is :attr:`Memory.embedding`.
+        near: x, y, z (or x, y) in metres; distances are measured from it.
+        where: further conditions, with at most ``MOST_LABELS`` labels. An unknown label matches those that
+            differ in case, ending or spelling; ``Hit.reason`` reports it.
+        k: maximum number of hits.
+        order: relevance, most recent first, or closest first. ``None`` means relevance for text and vectors,
+            otherwise closest first with ``near``, otherwise most recent first.
+        aggregate: also compute the attention weight of each hit, see :meth:`MemoryStore.context`.
     """
 
     text: str | None = None
@@ -177,20 +174,15 @@ class Query:
         where: Filter | None = None, k: int = 10, order: Order | None = None, aggregate: bool = False,
         **parts: Unpack[FilterParts],
     ) -> None:  # fmt: skip
-        """Check everything, and put the parts of a filter into ``where``.
-
-        Args:
-            text, embedding, like, encoder, near, where, k, order, aggregate: see the class.
-            radius_m: metres in the plane around ``near``: the circle of ``where``.
-            parts: of ``where``.
+        """Create a query. ``radius_m`` is a radius in metres around ``near``; ``parts`` go into ``where``.
 
         Raises:
-            ValueError, TypeError: names the field that is wrong.
+            ValueError, TypeError: an argument is invalid.
         """
         if check_integer("k", k) < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if embedding is not None and like is not None:
-            raise ValueError("give embedding or like, not both")
+            raise ValueError("embedding and like exclude each other. Give one of them")
         if text is not None:
             check_words("text", text)
         check_text("encoder", encoder)
@@ -202,19 +194,19 @@ class Query:
             near = check_numbers("near", near, len(near))
         if radius_m is not None:
             if near is None:
-                raise ValueError("radius_m needs near")
+                raise ValueError("radius_m needs near: give the centre x, y")
             if not (math.isfinite(radius_m) and radius_m >= 0.0):
                 raise ValueError(f"radius_m must be finite and not negative, got {radius_m}")
             if parts.get("circle") is not None:
-                raise ValueError("give radius_m or circle, not both")
+                raise ValueError("radius_m and circle exclude each other. Give one of them")
             parts["circle"] = (near[0], near[1], radius_m)
         where = Filter(**parts) if where is None else replace(where, **parts) if parts else where
         for name in ("labels", "kinds", "states"):
             count = len(getattr(where, name) or ())
             if count > MOST_LABELS:
-                raise ValueError(f"{name} must be at most {MOST_LABELS}, got {count}")
+                raise ValueError(f"{name} may have at most {MOST_LABELS} entries, got {count}")
         vector = None if embedding is None else check_vector("embedding", embedding)
-        # Not by assignment, which a frozen class refuses.
+        # A frozen class refuses assignments.
         vars(self).update(
             text=text, embedding=vector, like=like, encoder=encoder, near=near, where=where, k=k, order=order,
             aggregate=aggregate,
@@ -227,8 +219,7 @@ class Query:
             raise ValueError("order='relevance' needs text, embedding or like")
 
     def __repr__(self) -> str:
-        """What is set, without the numbers of vectors."""
-        return told(self)
+        return short_repr(self)
 
     @property
     def _compares(self) -> bool:
@@ -236,7 +227,7 @@ class Query:
 
     @property
     def filter(self) -> Filter:
-        """All that must hold: ``where``, with the words."""
+        """Return ``where`` combined with the text."""
         if self.text is None:
             return self.where
         also = "" if self.where.text is None else f" {self.where.text}"
@@ -244,7 +235,7 @@ class Query:
 
     @property
     def ordered_by(self) -> Order:
-        """The order that was asked for, or what follows from the parts that are given."""
+        """Return ``order``, or the default order of the given parts."""
         if self.order is not None:
             return self.order
         if self._compares:

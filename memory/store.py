@@ -1,4 +1,4 @@
-"""The store: what is remembered, durably, and what is made of it."""
+"""The store: durable memories, with search and maintenance."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = ["Consolidated", "Kept", "MemoryStore", "Observed", "TrimReport"]
 
 
 class MemoryStore(StoreReader):
-    """A memory in a folder; open it with :meth:`open`.
+    """Store of memories in a folder or a PostgreSQL database; open it with :meth:`open`.
 
-    Whatever a method says was stored is on the disk when it returns. One process writes, any number read; a
-    handle may be used from many threads.
+    Changes are on disk when a method returns. One process may write to a folder and any number may read. All
+    methods are thread-safe.
 
     Attributes:
-        folder: of the store.
-        config: see :class:`StoreConfig`.
+        folder: store folder.
+        config: settings.
         dim: length of the default vectors.
     """
 
@@ -59,44 +59,46 @@ class MemoryStore(StoreReader):
         create: bool = True,
         config: StoreConfig | None = None,
     ) -> MemoryStore:
-        """Open a store, or make one.
+        """Open a store, or create one.
 
         Args:
-            path: the folder; or the address of a database of a PostgreSQL server with pgvector,
-                ``"postgresql://user:password@host:port/database"``, where any number of processes write.
-            dim: length of the vectors; needed for a new store, checked for an old one.
-            readonly: never change anything; may be while another process writes.
-            create: make the store where there is none.
-            config: settings, which are kept; without them those of the folder, or of the database where the
-                folder has none.
+            path: folder, or the address of a PostgreSQL database with pgvector,
+                ``"postgresql://user:password@host:port/database"``. Any number of processes may write to a
+                database.
+            dim: vector length; required for a new store, checked for an existing one.
+            readonly: open without changing anything; works while another process writes.
+            create: create the store if there is none.
+            config: settings to use and save. By default those of the folder or database.
 
         Raises:
-            StoreError: one of its kinds, see :mod:`memory.errors`.
+            StoreError: see its subclasses in :mod:`memory.errors`.
             DimensionError: the store has vectors of another length.
-            IndexUnavailableError: the index of the settings given needs a package or a GPU that is not here.
-            ValueError: the settings in the folder are not right.
+            IndexUnavailableError: the index in ``config`` needs a missing package or GPU.
+            ValueError: the settings of the store are invalid.
         """
         if config is not None:
-            # What is asked for by name does not wait for the first search, and leaves no store behind.
+            # Check the index first, so that a missing package fails before a store is created.
             KINDS[config.index].require()
         database = open_database(path, dim=dim, readonly=readonly, create=create)
         try:
-            told = config is not None
+            given = config is not None
             if config is None:
-                config = _kept(database)
+                config = _load_config(database)
             if not readonly:
-                _keep(database, config, told)
+                _save_config(database, config, given)
             return cls(database, config)
         except BaseException:
             database.close()
             raise
 
     def close(self) -> None:
-        """Write the indexes for the next start, and close. Nothing is lost without it but how often the last
-        few thousand answers were given.
+        """Save the indexes for the next start and close the store.
+
+        Skipping ``close()`` loses only recent access counts.
 
         Raises:
-            StoreError, OSError: the caches could not be written, as on a full disk; the store is closed.
+            StoreError, OSError: the caches could not be written, for example on a full disk. The store is
+                closed anyway.
         """
         if self._closed:
             return
@@ -113,76 +115,77 @@ class MemoryStore(StoreReader):
             self._database.close()
 
     def __enter__(self) -> MemoryStore:
-        """The store."""
+        """Return the store."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close it."""
+        """Close the store."""
         self.close()
 
     def add(self, memories: Sequence[Memory]) -> list[int]:
-        """Store memories; returns their ids once they are on the disk. All of them or none.
+        """Store all memories or none, and return their ids once they are on disk.
 
         Threads that add at the same time share a commit.
 
         Raises:
-            ValueError, TypeError, DimensionError: a memory is not right; nothing was stored.
-            StoreFullError: no room; nothing was stored.
+            ValueError, TypeError, DimensionError: a memory is invalid; nothing was stored.
+            StoreFullError: the disk is full; nothing was stored.
         """
         return self._database.add(memories)
 
     def observe(self, memories: Sequence[Memory]) -> list[Kept]:
-        """Score observations and store only those that matter, durably.
+        """Score observations and store only the important ones.
 
-        Importance (:mod:`memory.observe.importance`) uses the similarity to the nearest memory of the same
-        map; without a vector, the distance to the nearest memory of the same kind and label. Observations of
-        the batch that are kept count for those after them, as if each came alone. The reservoir keeps the
-        best share of each place and time, every marked one and every one that is unlike what is kept there;
-        what a better one displaces is forgotten and can be undone.
+        Importance (:mod:`memory.observe.importance`) depends on the similarity to the nearest memory of the
+        map, or without a vector on the distance to the nearest memory of the same kind and label. Each
+        observation is compared with the kept ones before it. The reservoir keeps the best share of each place
+        and time window, plus marked and unique observations. A memory that a better one replaces is
+        forgotten, which can be undone.
 
-        What is not kept is counted on the memory that stands for it (``Kept.like``): count, visits, first and
-        last seen are those of all its sights; ``time_ns`` stays that of the sight that was kept. Of a batch
-        that stores something this is on the disk as well when it returns. Otherwise the counts wait for the
-        next commit, :meth:`flush` or :meth:`close`, at most ten minutes of the robot's clock: a process that
-        is killed before loses them, and no memory.
+        An observation that is not kept is counted on the memory that represents it (``Kept.like``): its
+        count, visits, first and last time are updated, ``time_ns`` is not. If the batch stores a memory,
+        these counts are on disk on return. Otherwise they wait for the next commit, :meth:`flush` or
+        :meth:`close`, at most ten minutes by the robot's clock. A killed process loses waiting counts, but no
+        memory.
 
         Returns:
-            What became of each, in their order.
+            The decision for each observation, in order.
 
         Raises:
-            ValueError, TypeError, DimensionError: a memory is not right, or has an id; nothing was stored.
-            StoreFullError: no room; nothing was stored.
+            ValueError, TypeError, DimensionError: a memory is invalid or has an id; nothing was stored.
+            StoreFullError: the disk is full; nothing was stored.
         """
         return self.observe_logged(memories).kept
 
     def observe_logged(
         self, memories: Sequence[Memory], *, detail: Mapping[str, Any] | None = None
     ) -> Observed:
-        """The same as :meth:`observe`, telling more.
+        """Score observations like :meth:`observe`, log details and return a full report.
 
         Args:
             memories: the observations.
-            detail: entries for the log, which then has the operation even where nothing changed. They stay:
-                put nothing into them that is to be erased.
+            detail: log entries; the operation is then logged even without changes. They are permanent, so
+                include nothing that may have to be erased.
         """
         return self._observer.observe(memories, detail)
 
     def flush(self) -> None:
-        """Write the counts that wait for a commit; returns once they are on the disk."""
+        """Write waiting observation counts to disk."""
         self._database.flush()
 
     def forget(self, ids: Iterable[int], *, secure: bool = False, reason: str = "asked for") -> int:
-        """Forget memories; returns the operation, which :meth:`undo` takes back.
+        """Forget memories; return the operation number for :meth:`undo`.
 
         Args:
-            ids: of the memories.
-            secure: erase them from the files for good, the indexes too. This cannot be undone.
-            reason: for :meth:`explain`. It stays: put nothing into it that is to be erased.
+            ids: ids of the memories.
+            secure: erase them from all files, including indexes. This cannot be undone.
+            reason: shown by :meth:`explain`. It is permanent, so include nothing that may have to be erased.
 
         Raises:
-            UnknownMemoryError: one is not there; nothing was forgotten.
-            EraseError: forgotten, but a reader, or no room for a second copy of the database, kept the old
-                bytes from being overwritten; that is tried again when the store is next opened for writing.
+            UnknownMemoryError: an id does not exist; nothing was forgotten.
+            EraseError: the memories were forgotten, but their old bytes were not overwritten, because a
+                reader was open or the disk was too full. This is retried when the store is next opened for
+                writing.
         """
         try:
             return self._care.forget(ids, secure=secure, reason=reason)
@@ -194,36 +197,37 @@ class MemoryStore(StoreReader):
     def mark(
         self, ids: Iterable[int], state: State = "gone", *, at_ns: int | None = None, why: str = ""
     ) -> int:
-        """Say whether things are still where they were; returns the operation, which :meth:`undo` takes back.
+        """Set the state of objects; return the operation number for :meth:`undo`.
 
-        What is gone, or has moved, stays as history: it is found, and answers say so. The next sight there is
-        new to :meth:`observe`; what :meth:`consolidate` makes of the two is told in :mod:`memory.merging`.
+        Gone and moved objects stay searchable as history, and answers report their state. :meth:`observe`
+        treats the next observation at their place as new. :mod:`memory.merging` describes how
+        :meth:`consolidate` merges the two.
 
         Args:
-            ids: of the memories; nothing is logged where there are none.
+            ids: ids of the memories; nothing is logged if there are none.
             state: ``"present"``, ``"gone"``, ``"moved"`` or ``"unknown"``.
-            at_ns: when that was found, by the robot's clock; by default when the newest memory is of, or when
-                one of these was last seen if that is later.
-            why: for :meth:`explain`. It stays: put nothing into it that is to be erased.
+            at_ns: time of the state by the robot's clock. By default the time of the newest memory, or the
+                last observation of these memories if later.
+            why: shown by :meth:`explain`. It is permanent, so include nothing that may have to be erased.
 
         Returns:
-            The operation; the last one where there are no ids.
+            The operation number; that of the latest operation if there are no ids.
 
         Raises:
-            UnknownMemoryError: one is not there; nothing was changed.
-            ValueError: no such state, or one was seen after it is said to be gone.
+            UnknownMemoryError: an id does not exist; nothing was changed.
+            ValueError: unknown state, or an object was seen after ``at_ns``.
         """
         return self._care.mark(ids, state, at_ns=at_ns, why=why, newest_ns=self.newest_ns)
 
     def trim(self, *, keep_ns: int | None = None, keep_operations: int | None = None) -> TrimReport:
-        """Drop what old operations keep for their undoing; what they did, and when, stays in the log.
+        """Drop the undo data of old operations; the log keeps what they did and when.
 
-        An operation stays undoable where it is younger than ``keep_ns``, or among the last
-        ``keep_operations``, or of this session. The room is used again, the file does not shrink.
+        Operations stay undoable if they are younger than ``keep_ns``, among the last ``keep_operations``, or
+        of this session. The file does not shrink, but its space is reused.
 
         Args:
-            keep_ns: nanoseconds, by the computer's clock; without it, age keeps nothing.
-            keep_operations: how many; without it, only age counts.
+            keep_ns: maximum age in nanoseconds, by the system clock; ``None`` keeps nothing by age.
+            keep_operations: number of operations to keep; ``None`` keeps nothing by number.
 
         Raises:
             ValueError: neither is given, or one is negative.
@@ -233,15 +237,15 @@ class MemoryStore(StoreReader):
     def consolidate(
         self, *, now_ns: int | None = None, progress: Callable[[str, int, int], None] | None = None
     ) -> Consolidated:
-        """Merge memories of the same thing, then forget what exceeds the capacity of a map.
+        """Merge duplicate memories and forget those over the capacity of a map.
 
-        Each merge and the forgetting are operations of their own that can be undone. Then the log is trimmed
-        as ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` say, see :meth:`trim`. A server is then
-        settled, see :meth:`settle`.
+        Each merge, and the forgetting, is an operation that can be undone. Afterwards the log is trimmed
+        according to ``StoreConfig.undo_keep_s`` and ``undo_keep_operations`` (:meth:`trim`), and a server is
+        settled (:meth:`settle`).
 
         Args:
-            now_ns: the time that freshness is judged at; by default the computer's.
-            progress: called with what is done, how many are done and of how many.
+            now_ns: time at which the age of memories is judged; by default the system time.
+            progress: called with the step, the number done and the total.
         """
         now = time.time_ns() if now_ns is None else now_ns
         done = self._care.consolidate(now, self._accesses.write, progress)
@@ -250,10 +254,10 @@ class MemoryStore(StoreReader):
         return done
 
     def undo(self, generation: int) -> int:
-        """Take an operation back; returns the operation of doing so.
+        """Undo an operation; return the number of the undo operation.
 
         Raises:
-            UndoError: unknown, undone already, built upon since, or erased.
+            UndoError: the operation is unknown, undone before, changed by later operations, or erased.
         """
         return self._database.undo(generation)
 
@@ -266,18 +270,18 @@ class MemoryStore(StoreReader):
         covariances: ArrayLike | None = None,
         reason: str = "",
     ) -> int:
-        """Give memories new poses, as after a loop closure; returns the operation.
+        """Set new poses, for example after a loop closure; return the operation number.
 
         Args:
-            ids: n of them.
+            ids: n ids.
             positions: (n, 3) metres in the map.
             yaws: (n,) radians.
-            covariances: (n, 3, 3) square metres, or those of before.
-            reason: for :meth:`explain`.
+            covariances: (n, 3, 3) square metres; ``None`` keeps the old ones.
+            reason: shown by :meth:`explain`.
 
         Raises:
-            ValueError: shapes differ, a number is not finite, or an id occurs twice.
-            UnknownMemoryError: one is not there; nothing was changed.
+            ValueError: shapes differ, a number is not finite, or an id is listed twice.
+            UnknownMemoryError: an id does not exist; nothing was changed.
         """
         detail = {"reason": reason} if reason else None
         return self._database.repose(ids, positions, yaws, covariances=covariances, detail=detail)
@@ -290,98 +294,95 @@ class MemoryStore(StoreReader):
         options: AlignOptions | None = None,
         frame: Motion | None = None,
     ) -> AlignmentResult:
-        """Find how a robot's map lies in the store's from what both saw, and move what it alone saw there.
+        """Align a robot's map with the store's map, using objects that both saw.
 
-        What comes of the robot's map later is moved as it comes. :meth:`undo` takes it back as long as
-        nothing came since; ``frame=Motion()`` does at any time.
+        Memories that only this robot saw are moved, and later ones are moved on arrival. :meth:`undo` reverts
+        it until new memories arrive; ``frame=Motion()`` reverts it at any time.
 
         Args:
-            robot: as which its memories came, see :mod:`memory.sync`.
-            map_id: of the map; not needed where the robot saw things in one only.
-            options: when two maps are believed to be aligned.
-            frame: from the robot's map into the store's, where that is known: nothing is estimated.
+            robot: name of the robot, see :mod:`memory.sync`.
+            map_id: map; optional if the robot saw only one.
+            options: thresholds of a valid alignment.
+            frame: known motion from the robot's map into the store's, used instead of an estimate.
 
         Raises:
-            AlignmentError: too few things are the same, or it is ambiguous; nothing was changed.
-            ValueError: the robot saw nothing there, or in several maps of which none is named.
+            AlignmentError: too few common objects, or an ambiguous result; nothing was changed.
+            ValueError: the robot saw nothing in the map, or ``map_id`` is needed.
         """
         return aligning.align(self._database, robot, map_id, options, frame)
 
     def trust(self, robot: str, trust: float, *, why: str = "") -> int:
-        """Say how far a robot is believed from now on; returns the operation, which :meth:`undo` takes back.
+        """Set how much a robot is trusted; return the operation number for :meth:`undo`.
 
-        Where robots contradict each other, :meth:`consolidate` and answers go by those that are trusted at
-        least half as much as the most trusted; means are weighted by it (:func:`memory.merging.fusion.fuse`).
-        What is not trusted at all is merged with nothing. What was merged before stays as it is.
+        If robots disagree, :meth:`consolidate` and answers use robots with at least half the trust of the
+        most trusted one. Trust also weights means (:func:`memory.merging.fusion.fuse`). Memories of a robot
+        with trust 0 are not merged. Earlier merges do not change.
 
         Args:
-            robot: as which its memories come, see :mod:`memory.sync`.
-            trust: from 0 to 1, which all have of whom nothing was said.
-            why: for :meth:`log`. It stays: put nothing into it that is to be erased.
+            robot: name of the robot, see :mod:`memory.sync`.
+            trust: from 0 to 1; the default of a robot is 1.
+            why: shown by :meth:`log`. It is permanent, so include nothing that may have to be erased.
 
         Raises:
-            ValueError: a number out of its range, or no name.
-            StoreReadOnlyError: on a server, by who is not the owner of the store.
+            ValueError: the number is out of range, or the name is empty.
+            StoreReadOnlyError: on a server, the user is not the owner of the store.
         """
         return self._database.trust(robot, trust, detail={"reason": why} if why else None)
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether every row is what was stored, and indexes, log and settings fit; with ``repair``, mend it.
+        """Check rows, indexes, log and settings for damage; with ``repair``, repair it.
 
-        A repair rebuilds indexes, or where rows are damaged makes a new database of all that are as they
-        were stored. The damaged file is kept beside it, ``lost`` says what is not brought back, and a further
-        file has what is left of memories that are not whole (``docs/memory-format.md``). A store that cannot
-        be opened is repaired by :meth:`memory.persistence.sqlite.database.SqliteDatabase.repair`, or by
-        ``recall check --repair``.
+        A repair rebuilds indexes. If rows are damaged, it copies the intact rows into a new database and
+        keeps the damaged file. ``lost`` lists what was not recovered, and another file holds the remains of
+        damaged memories (``docs/memory-format.md``). If the store cannot be opened, use ``recall check
+        --repair``.
         """
         return self._database.check(repair)
 
     def backup(
         self, folder: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None
     ) -> Path:
-        """Copy the store as it is now, with its settings, while it is in use; returns the copy's database.
+        """Copy the store with its settings, also while it is in use; return the path of the copied database.
 
-        The folder holds a store only once the copy is whole and on the disk: remains of one that was
-        interrupted are no store, and the next backup into the folder takes their place. Caches are left out.
-        The indexes are built again when they are needed; :meth:`observe` starts anew in the copy and may keep
-        once more what is like something that is there.
+        An interrupted backup leaves no store; the next backup into the folder replaces it. Caches are not
+        copied, so the copy rebuilds its indexes, and :meth:`observe` may keep similar observations again.
 
         Args:
-            folder: made where there is none.
-            progress: called with the pages that are copied and the pages that there are.
+            folder: target folder; created if missing.
+            progress: called with the number of copied pages and their total.
 
         Raises:
-            FileExistsError: there is a store already.
+            FileExistsError: the folder already holds a store.
         """
         return self._database.backup(folder, progress, beside={CONFIG_NAME: self.config.to_text().encode()})
 
     def settle(self) -> None:
-        """Move vectors to the tiers where they belong now, which otherwise happens in the background.
+        """Move vectors to their tiers now instead of in the background.
 
-        On a server: have it begin the tables of the month, where there are none, and make its HNSW index over
-        the vectors of each encoder that has more than ``StoreConfig.index_from`` in a month, while others
-        read and write. Only this call and :meth:`consolidate` do so, and only the owner of the tables may.
+        On a server, create the tables of the month if needed, and an HNSW index for each encoder with more
+        than ``StoreConfig.index_from`` vectors in a month. Others can read and write meanwhile. Only this
+        call and :meth:`consolidate` do so, and only the owner of the tables may.
         """
         self._retriever.settle()
 
 
-def _kept(database: Database) -> StoreConfig:
-    """The settings of a store, or the usual ones."""
+def _load_config(database: Database) -> StoreConfig:
+    """Return the settings of a store, or the defaults."""
     known = database.settings
     if database.shared:
         return StoreConfig() if known is None else StoreConfig.of_text(known)
     return StoreConfig.load(database.folder, known)
 
 
-def _keep(database: Database, config: StoreConfig, told: bool) -> None:
-    """Note the settings in the database, and in the file where they were told or it is missing."""
+def _save_config(database: Database, config: StoreConfig, given: bool) -> None:
+    """Save the settings in the database, and in the file if they were given or it is missing."""
     if database.shared:
-        if told and config.to_text() != database.settings:
+        if given and config.to_text() != database.settings:
             database.keep_settings(config.to_text())
         return
     file = database.folder / CONFIG_NAME
-    usual = database.settings is None and not file.exists() and not told
+    usual = database.settings is None and not file.exists() and not given
     if not usual and config.to_text() != database.settings:
         database.keep_settings(config.to_text())
-    if told or not (usual or file.exists()) or is_empty(database.folder):
+    if given or not (usual or file.exists()) or is_empty(database.folder):
         config.save(database.folder)

@@ -1,8 +1,8 @@
-"""Words of a text as both engines of a store index them: folded, and cut where its script cuts.
+"""Words and terms of a text, as the text indexes of both database engines store them.
 
-A word is a run of letters, digits and their marks. Chinese, Japanese, Korean, Thai and others write words
-without spaces between them, or endings at the word: there each letter is a term of its own, and a word of a
-query is a phrase of such terms. So 赤い自転車 is found by 車 and by 自転車, without a dictionary.
+A word is a run of letters, digits and their marks. Scripts such as Chinese, Japanese, Korean and Thai do not
+separate words by spaces. There each letter is a term, and a query word is a phrase of terms. So 車 and
+自転車 both find 赤い自転車, without a dictionary.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 _PLAIN = re.compile(r"[^\W_]+")
-#: First and last letter of blocks whose scripts do not put spaces between words, or put endings at them.
+#: First and last letter of blocks of scripts without spaces between words.
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Burmese
@@ -31,23 +31,23 @@ _UNSPACED = (
     (0x1AFF0, 0x1B16F),  # Kana
     (0x20000, 0x3FFFF),  # Chinese
 )
-#: Letters with a stroke or hook, and joined ones, which no normal form of Unicode takes apart.
+#: Letters that Unicode normalization does not decompose.
 _STROKES = str.maketrans(
     {"đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ł": "l", "ø": "o", "ŧ": "t", "æ": "ae", "œ": "oe", "þ": "th"}
 )
-#: Letters that are none of their base letter with an accent; Russian writes ё as е as well.
+#: Letters that are distinct from their base letter. Russian ё is not, because it is also written е.
 _OWN_LETTERS = frozenset("йўїґѓќ")
-#: What letters are parts of, by the first letter of their category.
+#: Part of a word or a sign, by the first letter of the Unicode category.
 _KINDS = {"L": "word", "N": "word", "M": "word", "S": "sign"}
-#: Signs that part words though they have no width.
+#: Zero-width characters that separate words.
 _PARTING = "\u200b"
 
 
 def fold(text: str) -> str:
-    """Small letters without accents, as the store's text index holds words.
+    """Return text in lower case without accents.
 
-    Letters that differ in case or form only are the same, also where one becomes two: ß and ss. Marks that
-    make another letter stay, such as the vowels of Thai and Hindi and the voicing of kana.
+    Letters that differ only in case or form become equal, also ß and ss. Marks that form a different letter
+    stay, such as the vowels of Thai and Hindi and the voicing of kana.
     """
     if text.isascii():
         return text.lower()
@@ -58,18 +58,13 @@ def fold(text: str) -> str:
                 kept += part
         elif not _is_invisible(part):
             kept += part
-    # Once more, because small letters may be written in another way.
+    # Normalize again, because lower case can change the form.
     small = unicodedata.normalize("NFKC", kept).casefold().translate(_STROKES)
     return unicodedata.normalize("NFKC", small)
 
 
 def words(text: str, *, signs: bool = False) -> list[str]:
-    """The folded words of a text in its order, as people part them.
-
-    Args:
-        text: any.
-        signs: runs of signs such as emoji are words too, as in labels.
-    """
+    """Return the folded words of a text in order; with ``signs``, runs of emoji are words too."""
     folded = fold(text)
     if folded.isascii() and not signs:
         return _PLAIN.findall(folded)
@@ -81,12 +76,12 @@ def words(text: str, *, signs: bool = False) -> list[str]:
         if kind == "word" or (kind == "sign" and signs):
             found[-1] += letter
         before = kind
-    # A mark alone is no word.
+    # A mark alone is not a word.
     return [word for word in found if word and (signs or any(map(str.isalnum, word)))]
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text in its order, which an index holds: its words, or the letters of some scripts."""
+    """Return the index terms of a text in order: words, or letters of scripts without spaces."""
     found: list[str] = []
     for word in words(text):
         if word.isascii():
@@ -104,22 +99,21 @@ def terms(text: str) -> list[str]:
 
 
 def indexed(text: str) -> str:
-    """A text of which a plain tokenizer makes the terms; itself where it does so anyway."""
+    """Return a text that a whitespace tokenizer splits into the terms."""
     return text if text.isascii() else " ".join(terms(text))
 
 
 def _is_accent(sign: str) -> bool:
-    """True for marks at a letter that stays the same: accents, and points that are seldom written.
+    """True for marks that do not change the letter: accents and the points of Hebrew and Arabic.
 
-    These have the classes of Unicode for marks around a letter (from 200), overlays (1), and the points of
-    Hebrew and Arabic (from 10 to 36); or they enclose it.
+    Their Unicode combining class is 1, 10 to 36 or from 200, or their category is ``Me``.
     """
     place = unicodedata.combining(sign)
     return place >= 200 or place == 1 or 10 <= place <= 36 or unicodedata.category(sign) == "Me"
 
 
 def _is_invisible(sign: str) -> bool:
-    """True for signs that only say how letters are shown: soft hyphens, joiners, choices of a form."""
+    """True for invisible format characters: soft hyphens, joiners, variation selectors."""
     code = ord(sign)
     if 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF:
         return True

@@ -1,4 +1,4 @@
-"""What a memory is, and what is answered."""
+"""Memories, hits and their checks."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ STATES: tuple[State, ...] = get_args(State)
 #: States of an object that is no longer at its place.
 AWAY: tuple[State, ...] = ("gone", "moved")
 Position = tuple[float, float, float]
-#: Visits that a memory keeps at most; of more, those with the shortest pauses between them become one.
+#: Maximum visits of a memory. Beyond it, visits with the shortest pauses are joined.
 MOST_VISITS = 512
-#: Observations that a memory stands for at most, sums included: exact in every format that has numbers.
+#: Maximum count of observations; a float represents it exactly.
 MOST_COUNT = 2**53
-#: Variances and covariances, in square metres: what is made of two of them is a number still.
+#: Maximum covariance in square metres, so that products stay finite.
 MOST_COVARIANCE = 1e100
-#: Lists and objects of a payload within each other.
+#: Maximum nesting of a payload.
 MOST_DEPTH = 64
-#: Words that are looked up at once, repeated ones counted once.
+#: Maximum distinct words of a text query.
 MOST_WORDS = 64
-#: Terms of an index that they make: in scripts without spaces each letter is one.
+#: Maximum index terms of a text query; in scripts without spaces each letter is a term.
 MOST_TERMS = 512
-#: Corners of a polygon that is asked for.
+#: Maximum corners of a polygon.
 MOST_CORNERS = 4096
-#: Labels that are asked for at once.
+#: Maximum labels of a query.
 MOST_LABELS = 1000
 
 
 class Visit(NamedTuple):
-    """A stretch of time during which something was seen.
+    """A period during which an object was seen.
 
     Attributes:
-        first_ns, last_ns: of the first and the last sight.
-        sights: how many.
+        first_ns, last_ns: times of the first and last observation.
+        sights: number of observations.
     """
 
     first_ns: int
@@ -50,8 +50,8 @@ class Visit(NamedTuple):
     sights: int
 
 
-def told(record: Any) -> str:
-    """A record in short: fields that are not as by default, and of vectors only how long they are."""
+def short_repr(record: Any) -> str:
+    """Return a repr without default values; vectors are shown by their length."""
     parts = []
     for entry in fields(record):
         value = getattr(record, entry.name)
@@ -68,33 +68,31 @@ def told(record: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """One thing that is remembered.
+    """One memory: an object, place, event or note.
 
     Attributes:
-        id: given by the store, rising and never used again; ``None`` before.
+        id: set by the store, increasing and never reused; ``None`` before storing.
         time_ns: nanoseconds since the epoch, by the robot's clock.
-        map_id: map that the pose is in.
-        position: x, y, z in metres in the map frame; ``None`` where it is not known: then it is at no place,
-            and no place finds it.
+        map_id: map of the pose.
+        position: x, y, z in metres in the map frame. ``None`` if unknown; place filters then never match.
         yaw: radians counter-clockwise from +x.
         covariance: (3, 3) of the position in square metres, up to ``MOST_COVARIANCE``, or ``None``.
-        kind: what sort of memory.
+        kind: ``"object"``, ``"place"``, ``"event"`` or ``"note"``.
         label: class or name, such as ``"Car"``.
-        caption: text that is searched.
-        embedding: (dim,) vector, of any length above zero; stored as a unit vector in half precision.
-        embeddings: further vectors by the name of their encoder.
+        caption: searchable description.
+        embedding: (dim,) nonzero vector; stored as a unit vector in half precision.
+        embeddings: further vectors by encoder name.
         confidence: from 0 to 1.
-        reward: what came of it, any finite number; 0 is neutral.
-        payload: whatever JSON holds, nested at most ``MOST_DEPTH`` deep.
-        evidence: where the raw data is, a path or URL; never opened here.
-        provenance: who says so, such as ``"detector/pointpillars-kitti"``.
-        marked: kept whatever its importance.
-        count: how many observations it stands for, up to ``MOST_COUNT``.
-        first_seen_ns, last_seen_ns: of these; ``time_ns`` where not given.
-        visits: when it was seen, where it stands for several observations and this is known: up to
-            ``MOST_VISITS`` stretches (first, last, sights), rising and apart. Empty for one sight, which
-            ``time_ns`` tells all of.
-        state: whether the thing is believed to be there still.
+        reward: outcome, any finite number; 0 is neutral.
+        payload: JSON values, nested at most ``MOST_DEPTH`` levels.
+        evidence: path or URL of the raw data; never opened here.
+        provenance: source, such as ``"detector/pointpillars-kitti"``.
+        marked: True protects it from automatic forgetting.
+        count: number of observations, up to ``MOST_COUNT``.
+        first_seen_ns, last_seen_ns: first and last observation; ``None`` means ``time_ns``.
+        visits: up to ``MOST_VISITS`` disjoint visits in order, if several observations with known times were
+            merged; otherwise empty.
+        state: believed state: ``"present"``, ``"moved"``, ``"gone"`` or ``"unknown"``.
         importance: from 0 to 1 when it was stored, or ``None``.
     """
 
@@ -124,38 +122,32 @@ class Memory:
 
     @property
     def first_sight_ns(self) -> int:
-        """Nanoseconds of the first observation that it stands for, as far as it knows."""
+        """Time of the first known observation in nanoseconds."""
         return self.time_ns if self.first_seen_ns is None else self.first_seen_ns
 
     @property
     def last_sight_ns(self) -> int:
-        """Nanoseconds of the last observation that it stands for, as far as it knows."""
+        """Time of the last known observation in nanoseconds."""
         return self.time_ns if self.last_seen_ns is None else self.last_seen_ns
 
     @property
     def place(self) -> Position:
-        """The position, of a memory that has one.
-
-        Raises:
-            ValueError: it is not known.
-        """
+        """The position; raises ``ValueError`` if it is unknown."""
         if self.position is None:
             raise ValueError(f"the position of memory {self.id} is not known")
         return self.position
 
     def __repr__(self) -> str:
-        """What is set, without the numbers of vectors."""
-        return told(self)
+        return short_repr(self)
 
     @classmethod
     def like(cls, values: Mapping[str, Any], **others: Any) -> Memory:
-        """One with the attributes of another, which need not be checked again, and with some others."""
+        """Create a memory from checked attributes and some replacements, without checks."""
         found = object.__new__(cls)
         vars(found).update(values, **others)
         return found
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` or ``TypeError``, naming the field that is wrong."""
         check_integer("time_ns", self.time_ns)
         for name in ("first_seen_ns", "last_seen_ns", "id"):
             if getattr(self, name) is not None:
@@ -182,7 +174,7 @@ class Memory:
         if self.covariance is not None:
             object.__setattr__(self, "covariance", check_covariance(self.covariance))
             if self.position is None:
-                raise ValueError("covariance is that of a position: give both or neither")
+                raise ValueError("covariance needs a position. Give both or neither")
         if self.embedding is not None:
             object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
         vectors = {name: check_vector(f"embeddings[{name!r}]", v) for name, v in self.embeddings.items()}
@@ -190,7 +182,7 @@ class Memory:
 
 
 def positions_of(memories: Sequence[Memory]) -> NDArray[np.float64]:
-    """(N, 3) float64 positions in metres, NaN where one is not known."""
+    """Return (N, 3) float64 positions in metres, NaN for unknown ones."""
     nowhere = (math.nan, math.nan, math.nan)
     rows = [nowhere if memory.position is None else memory.position for memory in memories]
     return np.array(rows, dtype=np.float64).reshape(-1, 3)
@@ -198,16 +190,15 @@ def positions_of(memories: Sequence[Memory]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Hit:
-    """One answer.
+    """One search result.
 
     Attributes:
-        memory: what was found.
-        score: what the hits are ordered by, larger is better: the cosine, or BM25 of the words; the recency,
-            from 1 for the newest memory down to 0; or minus the distance in metres.
-        parts: of the score, by name: ``"similarity"``, ``"text"``, ``"recency"``, ``"distance_m"``.
-        attention: weight of the memory in the read-out, or ``None``.
-        reason: what of the query was read otherwise than it was said, such as ``"'bakry' read as 'bakery'"``;
-            empty where it was found as it was asked for.
+        memory: the memory.
+        score: sort key, larger is better: cosine similarity, BM25 of the text, recency (1 for the newest
+            memory, down to 0), or minus the distance in metres.
+        parts: parts of the score: ``"similarity"``, ``"text"``, ``"recency"``, ``"distance_m"``.
+        attention: attention weight of the memory, or ``None``.
+        reason: corrections of the query, such as ``"'bakry' read as 'bakery'"``; otherwise empty.
     """
 
     memory: Memory
@@ -219,16 +210,16 @@ class Hit:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a memory is as it is.
+    """History and state of a memory.
 
     Attributes:
-        id: of the memory.
+        id: id of the memory.
         status: ``"kept"``, ``"merged"``, ``"forgotten"`` or ``"undone"``.
-        reasons: sentences, the first the most important.
-        parts: numbers behind them.
-        history: what happened to it: (time in nanoseconds, operation, detail).
-        into: the memory that it was merged into.
-        sources: memories that were merged into it.
+        reasons: sentences, the most important first.
+        parts: the numbers behind them.
+        history: (time in nanoseconds, operation, detail) of each operation.
+        into: id of the memory that it was merged into.
+        sources: ids of the memories that were merged into it.
     """
 
     id: int
@@ -241,9 +232,9 @@ class Explanation:
 
 
 def check_integer(name: str, value: object) -> int:
-    """``value``, or raise: an integer of 64 bits."""
+    """Return a 64-bit integer, or raise."""
     if type(value) is int and -(2**63) <= value < 2**63:
-        return value  # Nearly all are: an answer holds very many.
+        return value  # The fast path for most calls.
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
     if not -(2**63) <= int(value) < 2**63:
@@ -252,19 +243,19 @@ def check_integer(name: str, value: object) -> int:
 
 
 def check_number(name: str, value: object) -> float:
-    """``value`` as a float, or raise: a number."""
+    """Return a number as a float, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     return float(value)
 
 
 def saturated(count: int) -> int:
-    """A sum of counts, as far as a count goes."""
+    """Return a count, limited to ``MOST_COUNT``."""
     return min(count, MOST_COUNT)
 
 
 def check_numbers(name: str, values: Sequence[float], count: int) -> tuple[Any, ...]:
-    """The finite numbers as a tuple of floats."""
+    """Return finite numbers as a tuple of floats, or raise."""
     try:
         found = tuple(map(float, values))
     except (TypeError, ValueError) as error:
@@ -277,7 +268,7 @@ def check_numbers(name: str, values: Sequence[float], count: int) -> tuple[Any, 
 
 
 def check_text(name: str, value: object) -> str:
-    """``value``, or raise: text that UTF-8 holds, without a zero byte."""
+    """Return valid Unicode text without a zero character, or raise."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be text, got {type(value).__name__}")
     if "\0" in value:
@@ -292,7 +283,7 @@ def check_text(name: str, value: object) -> str:
 
 
 def distinct_words(text: str) -> list[str]:
-    """Words that have a letter or a digit, each once whatever its case, in the order of the text."""
+    """Return the distinct words with a letter or digit, ignoring case, in order."""
     words: dict[str, str] = {}
     for word in text.split():
         if any(character.isalnum() for character in word):
@@ -301,25 +292,22 @@ def distinct_words(text: str) -> list[str]:
 
 
 def check_words(name: str, value: object) -> str:
-    """``value``, or raise: text with at most ``MOST_WORDS`` different words.
-
-    What stands between two signs of a word counts for itself: an index over words looks it up so.
-    """
+    """Return text with at most ``MOST_WORDS`` distinct words and ``MOST_TERMS`` terms, or raise."""
     text = check_text(name, value)
-    # No more words than letters and what parts them: most text is short.
+    # Short text cannot have too many words.
     if len(text) >= 2 * MOST_WORDS:
         parts = " ".join(distinct_words(text))
         for found, most, unit in (
             (words(parts), MOST_WORDS, "different words"),
-            (terms(parts), MOST_TERMS, "words and letters of scripts without spaces"),
+            (terms(parts), MOST_TERMS, "words, or letters of scripts without spaces"),
         ):
             if len(found) > most:
-                raise ValueError(f"{name} must have at most {most} {unit}, got {len(found)}")
+                raise ValueError(f"{name} may have at most {most} {unit}, got {len(found)}. Shorten it")
     return text
 
 
 def check_polygon(value: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
-    """The corners (x, y), or raise: from three to ``MOST_CORNERS``."""
+    """Return three to ``MOST_CORNERS`` corners (x, y), or raise."""
     if not 3 <= len(value) <= MOST_CORNERS:
         few = "at least three" if len(value) < 3 else f"at most {MOST_CORNERS}"
         raise ValueError(f"polygon must have {few} corners, got {len(value)}")
@@ -327,13 +315,15 @@ def check_polygon(value: Sequence[Sequence[float]]) -> tuple[tuple[float, float]
 
 
 def check_visits(value: object) -> tuple[Visit, ...]:
-    """Visits in order, none touching another, each with at least one sight."""
+    """Return disjoint visits in order, each with at least one observation, or raise."""
     try:
         rows = [tuple(row) for row in value]  # type: ignore[attr-defined]
     except TypeError as error:
         raise TypeError(f"visits must be rows of first_ns, last_ns and sights, got {value!r}") from error
     if len(rows) > MOST_VISITS:
-        raise ValueError(f"visits must be at most {MOST_VISITS}, got {len(rows)}: join the closest")
+        raise ValueError(
+            f"visits may have at most {MOST_VISITS} rows, got {len(rows)}. Join the closest ones"
+        )
     found: list[Visit] = []
     for at, row in enumerate(rows):
         if len(row) != 3:
@@ -345,7 +335,9 @@ def check_visits(value: object) -> tuple[Visit, ...]:
             bound = "at least 1 sight" if visit.sights < 1 else f"at most {MOST_COUNT} sights"
             raise ValueError(f"visits[{at}] must have {bound}, got {visit.sights}")
         if found and visit.first_ns <= found[-1].last_ns:
-            raise ValueError(f"visits must rise and not touch each other: visits[{at}] does")
+            raise ValueError(
+                f"visits must be in order and disjoint, but visits[{at}] begins before the previous end"
+            )
         found.append(visit)
     return tuple(found)
 
@@ -357,20 +349,20 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 def check_vector(name: str, value: object) -> NDArray[np.float32]:
-    """(dim,) float32, finite and not zero."""
-    with np.errstate(over="ignore"):  # What single precision does not hold is found below.
+    """Return a finite, nonzero (dim,) float32 vector, or raise."""
+    with np.errstate(over="ignore"):  # Overflow is reported below.
         vector = np.asarray(value, dtype=np.float32)
     if vector.ndim != 1 or vector.size == 0:
         raise ValueError(f"{name} must be one-dimensional and not empty, got shape {vector.shape}")
     if not np.isfinite(vector).all():
         raise ValueError(f"{name} must be finite: {int((~np.isfinite(vector)).sum())} numbers are not")
     if not vector.any():
-        raise ValueError(f"{name} must not be zero: a direction is what is stored")
+        raise ValueError(f"{name} must not be zero, because only its direction is stored")
     return vector
 
 
 def check_covariance(value: object) -> NDArray[np.float64]:
-    """(3, 3) float64, finite, symmetric and positive semidefinite."""
+    """Return a finite, symmetric, positive semidefinite (3, 3) float64 matrix, or raise."""
     matrix = np.asarray(value, dtype=np.float64)
     if matrix.shape != (3, 3):
         raise ValueError(f"covariance must have shape (3, 3), got {matrix.shape}")
@@ -379,7 +371,7 @@ def check_covariance(value: object) -> NDArray[np.float64]:
 
 
 def check_covariances(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, 3, 3) float64, the same for each: what is stored is what is checked, and is read so."""
+    """Return (n, 3, 3) float64 covariances, made exactly symmetric, or raise."""
     if not (np.abs(matrices) <= MOST_COVARIANCE).all():
         raise ValueError(f"covariance must be finite, and at most {MOST_COVARIANCE:g} square metres")
     scale = np.maximum(np.abs(matrices).max(axis=(1, 2), initial=0.0), 1e-12)
@@ -388,7 +380,7 @@ def check_covariances(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
         raise ValueError("covariance must be symmetric")
     even: NDArray[np.float64] = (matrices + turned) / 2
     try:
-        # Much quicker than eigenvalues, where all is well.
+        # Much faster than eigenvalues in the valid case.
         np.linalg.cholesky(even / scale[:, None, None] + 1e-6 * np.eye(3))
     except np.linalg.LinAlgError as error:
         if (np.linalg.eigvalsh(even).min(axis=1) < -1e-6 * scale).any():

@@ -56,7 +56,7 @@ class Thing(NamedTuple):
 
 
 class Peer:
-    """A memory that holds things with places; see ``demos/drive/labelled/stores.py`` for what each call is."""
+    """A memory of objects with places; ``demos/drive/labelled/stores.py`` explains each call."""
 
     def __init__(self) -> None:
         self.asked = self

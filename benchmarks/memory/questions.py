@@ -36,7 +36,7 @@ from memory import Filter, Memory, MemoryStore
 from memory.cli import main as recall
 from memory.exchange.times import parse_time
 from memory.questions import Questions
-from memory.questions.answers import Changed, HowMany, HowOften, Searched, StillThere, Summary
+from memory.questions.answers import Changed, HowMany, HowOften, SearchResult, StillThere, Summary
 from memory.questions.replying import Reply, ReplyOptions, reply
 from memory.types import AWAY, Visit
 
@@ -233,7 +233,7 @@ def _ids_of(found: Any) -> list[int]:
     """Return the ids of the memories that an answer names, the first the most important."""
     if isinstance(found, Changed):
         return [memory.id or 0 for memory in (*found.new, *found.gone, *found.moved)]
-    if isinstance(found, Searched) or hasattr(found, "hits"):
+    if isinstance(found, SearchResult) or hasattr(found, "hits"):
         return [hit.memory.id for hit in found.hits]
     if hasattr(found, "memories") and not isinstance(found.memories, int):
         return [memory.id for memory in found.memories]

@@ -1,4 +1,4 @@
-"""Console command ``recall``: a store of memories from the terminal."""
+"""Command ``recall``: store and query robot memories from the terminal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sparse_core.errors import SparseError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 fine, 1 a finding or failure, 2 bad usage or input."""
+    """Run one command and return the exit status: 0 success, 1 finding or failure, 2 bad usage or input."""
     sleep_while_waiting()
     parser = argparse.ArgumentParser(
         prog="recall",
-        description="A robot's memory: durable, searched by likeness, words, place and time.",
-        epilog="The store is the first word after the command, or --store, or $RECALL_STORE.",
+        description="Store, search and share robot memories.",
+        epilog="Give the store as first argument of a command, with --store, or in $RECALL_STORE.",
     )
     parser.add_argument("--version", action="version", version=f"recall (Sparsight) {__version__}")
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
     )
-    # For the commands that run others, and for `completion`.
+    # recall demo runs other commands; completion describes them.
     parser.set_defaults(main=main, parser=parser)
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""``recall bench``: a quick self-test of a temporary store on this machine."""
+"""``recall bench``: time inserts and queries on a temporary store."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _LABELS = ("Car", "Pedestrian", "Cyclist", "door", "chair", "shelf")
 _START_NS = 1_767_225_600_000_000_000
 _SIDE_M = 200.0
 _NOTE = (
-    "One short run of a small store with random vectors in clusters, measured once, other work on the machine"
-    " included: it tells whether this disk and processor do the job, and compares with nothing else."
+    "One short run with random clustered vectors. Use it to check this disk and processor, not to compare"
+    " systems."
 )
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one sort of work.
+    """Times of one kind of work.
 
     Attributes:
         name: of the work.
-        count: of things done.
-        per_s: things a second, all taken together.
-        median_ms, p99_ms: of one call.
-        recall: share of the exact answers that was found, or ``None``.
+        count: memories added or queries run.
+        per_s: ``count`` divided by the total time in seconds.
+        median_ms, p99_ms: times of one call.
+        recall: share of the exact answers that were found, or ``None``.
     """
 
     name: str
@@ -59,14 +59,16 @@ class Timing:
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "bench", run, store=False)
-    parser.add_argument("--count", type=int, default=20_000, help="memories (default: 20000)")
-    parser.add_argument("--dim", type=int, default=256, help="length of the vectors (default: 256)")
-    parser.add_argument("--folder", type=Path, help="on the disk to test (default: the temporary folder)")
-    parser.add_argument("--seed", type=int, default=0, help="of the data (default: 0)")
+    parser.add_argument("--count", type=int, default=20_000, help="number of memories (default: 20000)")
+    parser.add_argument("--dim", type=int, default=256, help="vector length (default: 256)")
+    parser.add_argument(
+        "--folder", type=Path, help="folder on the disk to test (default: the temporary folder)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the data (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and print."""
+    """Measure and print the times."""
     if options.count < _GROUP or options.dim < 2:
         raise UsageError(f"--count must be at least {_GROUP} and --dim at least 2")
     with tempfile.TemporaryDirectory(prefix="recall-bench-", dir=options.folder) as folder:
@@ -92,14 +94,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measure(folder: Path, *, count: int, dim: int, seed: int) -> list[Timing]:
-    """Fill a store in a folder and ask it.
-
-    Args:
-        folder: empty.
-        count: memories.
-        dim: length of the vectors.
-        seed: of the data.
-    """
+    """Fill a store in an empty folder and query it."""
     rng = np.random.default_rng(seed)
     vectors = _clustered(rng, count, dim)
     memories = [_memory(rng, row, vectors[row]) for row in range(count)]
@@ -112,7 +107,7 @@ def measure(folder: Path, *, count: int, dim: int, seed: int) -> list[Timing]:
 
 
 def _clustered(rng: np.random.Generator, count: int, dim: int) -> NDArray[np.float32]:
-    """Unit vectors around centres, ten a centre."""
+    """Return unit vectors around centres, ten per centre."""
     centres = rng.normal(size=(max(count // 10, 1), dim))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     vectors = centres[rng.integers(0, len(centres), count)] + rng.normal(0.0, 0.05, (count, dim))
@@ -129,14 +124,14 @@ def _memory(rng: np.random.Generator, row: int, vector: NDArray[np.float32]) -> 
 
 
 def _add_one_by_one(store: MemoryStore, memories: list[Memory]) -> Timing:
-    """For about a second, at most half of them."""
+    """Add single memories for about a second, at most half of them."""
     times: list[float] = []
     started = time.perf_counter()
     while len(times) < len(memories) // 2 and time.perf_counter() - started < _SINGLE_S:
         before = time.perf_counter()
         store.add([memories[len(times)]])
         times.append(time.perf_counter() - before)
-    return _timing("durable insert, one at a time", times)
+    return _timing("durable insert, single", times)
 
 
 def _add_in_groups(store: MemoryStore, memories: list[Memory], report: Callable[[int], None]) -> Timing:
@@ -146,7 +141,7 @@ def _add_in_groups(store: MemoryStore, memories: list[Memory], report: Callable[
         store.add(memories[start : start + _GROUP])
         times.append(time.perf_counter() - before)
         report(start)
-    return _timing(f"durable insert, {_GROUP:,} at a time", times, things=len(memories))
+    return _timing(f"durable insert, batches of {_GROUP:,}", times, things=len(memories))
 
 
 def _ask(
@@ -171,7 +166,7 @@ def _ask(
     timings[0] = Timing(**{**asdict(timings[0]), "recall": sum(hits) / exact.size})
     return [
         *timings,
-        _each("query: similar, within 20 m and half of the time", near),
+        _each("query: similar, within 20 m and half of the time range", near),
         _each("query: words", lambda row: store.query(Query(text=f"door aisle {row % 97}", k=_K))),
         _each("last seen, by label", lambda row: store.find(Filter(labels=[_LABELS[row % 6]]), limit=1)),
     ]
@@ -193,7 +188,7 @@ def _timing(name: str, times: list[float], things: int | None = None) -> Timing:
 
 
 def describe_machine(folder: Path) -> dict[str, str]:
-    """Processor, disk and versions, in words."""
+    """Return the processor, file system and versions as texts."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "processor": f"{_processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}",
@@ -216,7 +211,7 @@ def _processor() -> str:
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system that a folder is on; ``tmpfs`` is RAM, which has nothing to sync."""
+    """Return the type of the file system that holds a folder."""
     best, kind = "", "unknown"
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
@@ -228,4 +223,4 @@ def _file_system(folder: Path) -> str:
         mounted = words[1].rstrip("/")
         if (place == mounted or place.startswith(f"{mounted}/")) and len(mounted) >= len(best):
             best, kind = mounted, words[2]
-    return f"{kind} (in RAM: syncing costs nothing)" if kind == "tmpfs" else kind
+    return f"{kind} (in RAM, so syncing takes no time)" if kind == "tmpfs" else kind

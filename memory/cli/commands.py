@@ -1,4 +1,4 @@
-"""What ``recall --help`` says of each command, and which module is imported when it is called."""
+"""The commands of ``recall``: the help of each, and the module that is imported when it is called."""
 
 from __future__ import annotations
 
@@ -7,82 +7,84 @@ from sparse_core.common.commands import Command
 #: By name.
 COMMANDS = {
     "demo": Command(
-        "memory.cli.demo", "The first minute: two drives through a town, remembered and asked about."
+        "memory.cli.demo", "Quick start: store two drives through a small town and ask questions about them."
     ),
-    "init": Command("memory.cli.files.init", "Make a store."),
-    "add": Command("memory.cli.change.add", "Store one memory; prints its id once it is on the disk."),
+    "init": Command("memory.cli.files.init", "Create an empty store."),
+    "add": Command("memory.cli.change.add", "Store one memory and print its id once it is on disk."),
     "import": Command(
-        "memory.cli.change.importing",
-        "Import JSONL or Parquet with memories, or the detections of perceive (JSONL, or a folder of"
-        " Parquet); - reads lines from standard input as they come. A store is made where there is none, for"
-        " vectors as long as the file's. Run it again after an interruption, or when the file has grown:"
-        " lines that were imported are passed over.",
+        "memory.cli.change.import_files",
+        "Import memories (JSONL, Parquet) or detections of perceive (JSONL, or a folder of Parquet). Creates"
+        " the store if there is none. Run it again after an interruption or when the file has grown: it"
+        " skips lines that it imported before. FILE '-' reads lines from standard input.",
     ),
-    "query": Command("memory.cli.search.query", "Find memories; all that is given must hold."),
+    "query": Command(
+        "memory.cli.search.query",
+        "Find memories by text, similarity, label, place and time. Hits match all given options.",
+    ),
     "ask": Command(
         "memory.cli.search.ask",
-        "Ask in plain words, such as 'where is the car?', 'how many cars are there near (3, 1)?', 'what"
-        " changed since yesterday?' or 'have I seen this before?'; or by name: last-seen WHAT, first-seen"
-        " WHAT, near (--near --radius), between (--between), changed (--since), how-often WHAT, how-many"
-        " WHAT, still-there WHAT, summarise [--near --radius | --polygon | --map], similar [ID],"
-        " seen-before [ID], been-here [ID], go-to WHAT. WHAT is a label, words or the id of a memory;"
-        " --embedding stands for one too. 'This', and a question without its [ID], mean the newest memory"
-        " that has a vector, or --like ID; --like FILE asks it of all that a scan shows.",
+        "Ask a question in plain English, such as 'where is the car?', 'how many cars are near (3, 1)?',"
+        " 'what changed since yesterday?' or 'have I seen this before?'.",
     ),
-    "explain": Command("memory.cli.search.explain", "Say why a memory was kept, merged or forgotten."),
-    "forget": Command("memory.cli.change.forget", "Forget memories; recall undo takes it back."),
+    "explain": Command("memory.cli.search.explain", "Explain why a memory was kept, merged or forgotten."),
+    "forget": Command("memory.cli.change.forget", "Forget memories. recall undo reverts it."),
     "mark": Command(
-        "memory.cli.change.mark", "Say whether things are still there; recall undo takes it back."
+        "memory.cli.change.mark", "Mark objects as present, moved, gone or unknown. recall undo reverts it."
     ),
-    "undo": Command("memory.cli.change.undo", "Take operations back, or list the last ones."),
+    "undo": Command("memory.cli.change.undo", "Undo operations, or list the latest ones."),
     "consolidate": Command(
-        "memory.cli.change.consolidate", "Merge memories of the same thing, forget over capacity."
+        "memory.cli.change.consolidate", "Merge duplicate memories and delete those over capacity."
     ),
-    "stats": Command("memory.cli.files.stats", "Count what is in a store."),
+    "stats": Command("memory.cli.files.stats", "Count the memories of a store by map, kind and label."),
     "export": Command(
-        "memory.cli.files.export", "Write memories to a file, or JSONL to - (standard output)."
+        "memory.cli.files.export",
+        "Export memories as JSONL, Parquet or GeoJSON. FILE '-' writes JSONL to standard output.",
     ),
-    "check": Command("memory.cli.files.check", "Look for damage; exit status 1 if there is any (left)."),
+    "check": Command(
+        "memory.cli.files.check", "Check a store for damage. The exit status is 1 if damage is found or left."
+    ),
     "backup": Command(
         "memory.cli.files.backup",
-        "Copy a store, as it is now, into a folder without one; of a server by pg_dump.",
+        "Copy a store into a new folder, also while it is in use. Dump a database server with pg_dump.",
     ),
     "sync": Command(
         "memory.cli.fleet.sync",
-        "Bring what a store has to another: a folder, a server or a service. Run it again after a break, and"
-        " for what is new since; or with --follow.",
+        "Send new memories to another store: a folder, a database server or a recall serve address. Run it"
+        " again to resume or to send what is new, or use --follow.",
     ),
     "align": Command(
         "memory.cli.fleet.align",
-        "Bring a robot's map together with the store's, by the things that both saw; recall undo takes it"
-        " back.",
+        "Align a robot's map with the store's map, using objects that both saw. recall undo reverts it.",
     ),
     "robots": Command(
         "memory.cli.fleet.robots",
-        "List the robots of a store: what they saw, their trust, how their maps lie.",
+        "List the robots of a store: their memories, trust, clocks and map alignment.",
     ),
     "trust": Command(
         "memory.cli.fleet.trust",
-        "Say how far a robot is believed, from 0 to 1, where robots contradict each other; recall undo takes"
-        " it back.",
+        "Set how much a robot is trusted, from 0 to 1, when robots disagree. recall undo reverts it.",
     ),
     "archive": Command(
-        "memory.cli.fleet.archive", "Write old months of a store on a server into files, and drop them there."
+        "memory.cli.fleet.archive",
+        "Move old months of a store on a database server into files.",
     ),
     "grant": Command(
         "memory.cli.fleet.grant",
-        "Let a role read a store on a server, or write to it; it is made where there is none. Without a role,"
-        " list them.",
+        "Give a database role access to a store on a server. Creates the role if needed. Without ROLE, list"
+        " the roles.",
     ),
-    "indexes": Command("memory.cli.indexes", "List the kinds of index: what each does and needs."),
-    "bench": Command("memory.cli.bench", "Time inserts and queries on a temporary store; a self-test."),
-    "serve": Command("memory.cli.service.serve", "Serve a store over HTTP, with a page and live updates."),
+    "indexes": Command(
+        "memory.cli.indexes", "List the vector indexes with their properties and requirements."
+    ),
+    "bench": Command("memory.cli.bench", "Time inserts and queries on a temporary store."),
+    "serve": Command("memory.cli.service.serve", "Serve a store over HTTP with a web page and live updates."),
     "up": Command(
-        "memory.cli.fleet.up", "Start a PostgreSQL server with pgvector on this computer; prints its address."
+        "memory.cli.fleet.up",
+        "Start a local PostgreSQL server with pgvector and print its address.",
     ),
     "mcp": Command(
         "memory.cli.service.mcp",
-        "Tools for language models, by the Model Context Protocol on stdin and stdout.",
+        "Serve a store to language models over the Model Context Protocol (standard input and output).",
     ),
     "completion": Command(
         "sparse_core.common.completion", "Print a script that completes commands and options in a shell."

@@ -1,4 +1,4 @@
-"""What the commands share: where the store is, tables, progress, times."""
+"""Parts that commands share: the store argument, tables and progress bars."""
 
 from __future__ import annotations
 
@@ -20,56 +20,54 @@ from memory.persistence.postgres.address import is_address, without_password
 from memory.persistence.sqlite.files import FILE_NAME
 
 STORE_VARIABLE = "RECALL_STORE"
-#: Length of the vectors of a new store where nothing says it.
+#: Default vector length of a new store.
 DIM = 256
-#: Width of tables in a pipe or file, in characters; the 80 that rich assumes there cut columns off.
+#: Table width in a pipe or file, in characters. The 80 that rich assumes there cut off columns.
 _PIPE_WIDTH = 140
 Report = Callable[[int, int], None]
 
 
 class UsageError(ValueError):
-    """The command line lacks something."""
+    """Bad command line."""
 
 
 def add_command(
     commands: Any, name: str, run: Any, *, words: str = "", store: bool = True
 ) -> argparse.ArgumentParser:
-    """Add a command of the table in ``commands.py``; its ``run(options)`` returns the exit status.
+    """Add a command of ``commands.py`` to the parser.
 
     Args:
-        commands: of the main parser.
-        name: of the command.
-        run: the function.
-        words: what it takes beside options and the store, for the usage line.
-        store: whether it works on one.
+        commands: subparsers of the main parser.
+        name: command name.
+        run: ``run(options)`` returns the exit status.
+        words: positional arguments after the store, for the usage line.
+        store: True if the command works on a store.
     """
     shown = " ".join(part for part in ("[STORE]" if store else "", words) if part)
     usage = f"recall {name} {shown} [options]".replace("  ", " ")
     parser: argparse.ArgumentParser = commands.add_parser(name, usage=usage)
     if store or words:
-        first = f"the store first, a folder or postgresql://… (or --store, or ${STORE_VARIABLE})"
-        explained = first if store else ""
-        explained += f"{', then ' if store and words else ''}{words}"
-        parser.add_argument("words", nargs="*", metavar=shown, help=explained)
+        help_text = f"STORE: folder or postgresql:// address (or use --store or ${STORE_VARIABLE})"
+        parser.add_argument("words", nargs="*", metavar=shown, help=help_text if store else None)
     if store:
-        parser.add_argument("--store", type=place, help="folder of the store, or postgresql://… of a server")
+        parser.add_argument("--store", type=place, help="store folder or postgresql:// address")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.set_defaults(run=run)
     return parser
 
 
 def place(word: str) -> Path | str:
-    """A folder, or the address of a database of a server as it is."""
+    """Return a server address unchanged, anything else as a path."""
     return word if is_address(word) else Path(word)
 
 
 def split_words(
     options: argparse.Namespace, least: int = 0, most: int | None = 0
 ) -> tuple[Path | str, list[str]]:
-    """Where the store is, and the other words.
+    """Return the store and the other positional arguments.
 
-    The first word is the store, unless ``--store`` is given, or there are just as many words as the command
-    takes and the environment names the store.
+    The first word is the store unless ``--store`` is given. With ``RECALL_STORE`` set, the first word is
+    the store only if it holds one, or if there are more words than the command takes.
 
     Raises:
         UsageError: no store, or too few or too many words.
@@ -83,30 +81,35 @@ def split_words(
     elif environment:
         store = place(environment)
     else:
-        raise UsageError(f"which store? Give its folder first, with --store or in ${STORE_VARIABLE}")
+        raise UsageError(
+            f"no store given. Name it first (recall {options.command} STORE ...), with --store or in"
+            f" ${STORE_VARIABLE}"
+        )
     if len(words) < least:
-        hint = "" if holds_store(store) or options.store else f" (the store is taken to be {shown(store)})"
-        raise UsageError(f"something is missing{hint}; see recall {options.command} --help")
+        hint = "" if holds_store(store) or options.store else f" ({shown(store)!r} was read as the store)"
+        raise UsageError(f"an argument is missing{hint}. See recall {options.command} --help")
     if most is not None and len(words) > most:
-        raise UsageError(f"too many words: {' '.join(words[most:])!r}; see recall {options.command} --help")
+        raise UsageError(
+            f"unexpected arguments: {' '.join(words[most:])!r}. See recall {options.command} --help"
+        )
     return store, words
 
 
 def holds_store(path: str | Path) -> bool:
-    """Whether there is a store in a folder; at an address, one may be."""
+    """True if a folder holds a store. Server addresses are not checked."""
     return is_address(path) or (Path(path) / FILE_NAME).is_file()
 
 
 def shown(store: str | Path) -> str:
-    """A store as messages name it: without a password."""
+    """Return the store as messages name it, without a password."""
     return without_password(str(store))
 
 
 def undoing(store: str | Path, operations: object) -> str:
-    """The command that takes operations back, as it is to be typed.
+    """Return the command that undoes operations, ready to paste.
 
     Args:
-        store: that they are of; left out where the environment names it.
+        store: omitted from the command if ``RECALL_STORE`` names it.
         operations: numbers and ranges.
     """
     named = os.environ.get(STORE_VARIABLE)
@@ -120,43 +123,39 @@ def counted(count: int, one: str = "memory", many: str = "memories") -> str:
 
 
 def integers(words: Sequence[str], what: str) -> list[int]:
-    """Numbers, and ranges of them such as ``12-15``.
-
-    Raises:
-        UsageError: a word is none.
-    """
+    """Return the numbers that words list; ``12-15`` is a range."""
     found: list[int] = []
     for word in words:
         first, dash, last = word.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
-            raise UsageError(f"{word!r} is no {what}: expected a number or a range such as 12-15")
+            raise UsageError(f"{word!r} is not a valid {what}. Give a number or a range such as 12-15")
         found += range(int(first), int(last or first) + 1)
     return found
 
 
 def output() -> Console:
-    """For tables, on standard output as it is now."""
+    """Return a console for tables on the current standard output."""
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, file=sys.stdout)
 
 
 def remark(text: str, style: str = "yellow") -> None:
-    """A line for the person at the terminal, on standard error."""
+    """Print a line to standard error."""
     Console(file=sys.stderr).print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """A line on standard output, as it is."""
+    """Print a line to standard output, without markup."""
     output().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print a JSON document to standard output."""
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, allow_nan=False))
 
 
 @contextmanager
 def progress(description: str) -> Iterator[Report]:
-    """A bar on standard error, drawn only on a terminal; yields ``report(done, total)``."""
+    """Show a progress bar on standard error if it is a terminal; yields ``report(done, total)``."""
     console = Console(file=sys.stderr)
     bar = Progress(
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""``recall demo``: the first minute, with two drives through a small town that come with the package."""
+"""``recall demo``: quick start with two simulated drives that ship with the package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUESTIONS = (
     "what changed since 2026-01-06?",
 )
 
-#: The program, given the words of a command.
+#: ``main`` of ``recall``.
 Main = Callable[[Sequence[str]], int]
 
 
@@ -38,12 +38,12 @@ def add_parser(commands: Any) -> None:
         "--out",
         type=Path,
         default=Path("sparsight-demo"),
-        help="folder for the store and the picture (default: sparsight-demo)",
+        help="folder for the store and the map picture (default: sparsight-demo)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import both days, merge, ask, draw, and say what to look at."""
+    """Import both days, merge duplicates, ask questions and draw a map."""
     with redirect_stdout(io.StringIO()) if options.json else nullcontext():
         shown = _show(options.out, options.main)
     if options.json:
@@ -53,16 +53,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(out: Path, main: Main) -> dict[str, Any]:
     folder, picture = out / MAP, out / "town.png"
-    days = _written(out)
-    say("A robot drove through a small simulated town on two mornings; over night cars came, left and moved.")
-    say(f"What `perceive track` wrote of it is in {' and '.join(map(str, days))}\n")
+    days = _write_days(out)
+    say("A robot drove through a small simulated town on two mornings. Overnight, cars came, left and moved.")
+    say(f"`perceive track` wrote what it saw to {' and '.join(map(str, days))}\n")
     for day in days:
         _command(main, "import", f"{folder}", f"{day}", "--map", MAP, "--recording", day.stem)
     with MemoryStore.open(folder) as store:
         before = len(store)
         store.consolidate()
         say(f"$ recall consolidate {shlex.quote(str(folder))}")
-        say(f"{counted(before)} before, {len(store):,} now: sights of the same thing are one\n")
+        say(f"{counted(before)} before, {len(store):,} now: observations of the same object were merged\n")
         questions, answers = Questions(store), {}
         for question in QUESTIONS:
             say(f"$ recall ask {shlex.join([f'{folder}', question])} --now newest")
@@ -75,15 +75,14 @@ def _show(out: Path, main: Main) -> dict[str, Any]:
     for id in gone[:1]:
         _command(main, "explain", f"{folder}", f"{id}")
     draw_map(picture, memories, title=f"{len(memories)} memories of two mornings")
-    say("Look at")
-    say(f"  {picture}  what is remembered, from above; crosses: things that were seen to be gone")
-    say("Then")
+    say(f"{picture} shows the memories from above; crosses mark objects that are gone.")
+    say("Next steps:")
     for command in (
         ["recall", "query", f"{folder}", "--near", "35", "-17", "--radius", "5"],
         ["recall", "serve", f"{folder}"],
         ["recall", "ask", f"{folder}", "YOUR QUESTION"],
     ):
-        extra = "  # a page in the browser; pip install 'sparsight[serve]'" if "serve" in command else ""
+        extra = "  # web page; needs: pip install 'sparsight[serve]'" if "serve" in command else ""
         say(f"  {shlex.join(command)}{extra}")
     return {
         "store": f"{folder}",
@@ -95,7 +94,7 @@ def _show(out: Path, main: Main) -> dict[str, Any]:
 
 
 def _command(main: Main, *words: str) -> None:
-    """Show a command and run it."""
+    """Print a command and run it."""
     say(f"$ recall {shlex.join(words)}")
     status = main(words)
     say("")
@@ -103,8 +102,8 @@ def _command(main: Main, *words: str) -> None:
         raise SystemExit(status)
 
 
-def _written(out: Path) -> list[Path]:
-    """The records of both days, each in its file."""
+def _write_days(out: Path) -> list[Path]:
+    """Write the records of each day to a file."""
     text = gzip.decompress((files("memory") / "assets" / "two-days.jsonl.gz").read_bytes()).decode()
     out.mkdir(parents=True, exist_ok=True)
     written = []

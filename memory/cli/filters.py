@@ -1,4 +1,4 @@
-"""Options that say which memories are meant."""
+"""Filter options, shared by ``query``, ``ask`` and ``export``."""
 
 from __future__ import annotations
 
@@ -16,33 +16,31 @@ from memory.wording import fold, nearest, stem
 
 def add_filter_options(parser: argparse.ArgumentParser) -> None:
     """``--text --near --radius --polygon --between --label --kind --state --map --min-confidence``."""
+    parser.add_argument("--text", help="words in label or caption. recall query also accepts a sentence")
     parser.add_argument(
-        "--text", help="words that label and caption have; of a query also a sentence that they should fit"
+        "--near", nargs="+", type=float, metavar="M", help="x y or x y z in the map, in metres"
     )
-    parser.add_argument(
-        "--near", nargs="+", type=float, metavar="M", help="x y or x y z in metres of the map"
-    )
-    parser.add_argument("--radius", type=float, metavar="M", help="metres around --near")
-    parser.add_argument("--polygon", metavar="'X,Y X,Y X,Y'", help="corners of an area in metres")
+    parser.add_argument("--radius", type=float, metavar="M", help="radius around --near in metres")
+    parser.add_argument("--polygon", metavar="'X,Y X,Y X,Y'", help="corners of an area in the map, in metres")
     parser.add_argument(
         "--between",
         nargs=2,
         metavar=("FROM", "TO"),
-        help="ISO 8601 (UTC without a zone), nanoseconds or now; a day as the end includes all of it",
+        help="time range: ISO 8601 (default zone: UTC), nanoseconds or now. A date as TO includes that day",
     )
-    parser.add_argument("--label", action="append", help="class or name; give it again for more of them")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="give it again for more of them")
-    parser.add_argument("--state", action="append", choices=STATES, help="is it there still; as --kind")
+    parser.add_argument("--label", action="append", help="only this label; repeat for several")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind; repeat for several")
+    parser.add_argument(
+        "--state", action="append", choices=STATES, help="only objects in this state; repeat for several"
+    )
     parser.add_argument("--map", help="only this map")
-    parser.add_argument("--min-confidence", type=float, default=0.0, metavar="C", help="least confidence")
+    parser.add_argument(
+        "--min-confidence", type=float, default=0.0, metavar="C", help="minimum confidence, 0 to 1"
+    )
 
 
 def filter_values(options: argparse.Namespace) -> dict[str, Any]:
-    """What :class:`memory.query.Query` and, but for the place, :class:`Filter` take.
-
-    Raises:
-        ValueError: an option is not right.
-    """
+    """Return the arguments of :class:`memory.query.Query`, without the place."""
     return {
         "text": options.text,
         "between_ns": between(options.between),
@@ -56,22 +54,14 @@ def filter_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def filter_from(options: argparse.Namespace) -> Filter:
-    """The filter of the options.
-
-    Raises:
-        ValueError: an option is not right.
-    """
+    """Return the filter of the options."""
     if (options.near is None) != (options.radius is None):
-        raise ValueError("--near and --radius belong together here")
+        raise ValueError("--near and --radius belong together. Give both or neither")
     return Query(**filter_values(options), near=options.near, radius_m=options.radius).filter
 
 
 def check_labels(database: Database, labels: Sequence[str] | None) -> None:
-    """Refuse labels that no memory has, for commands that take labels to the letter.
-
-    Raises:
-        ValueError: the message names the nearest label.
-    """
+    """Raise ``ValueError`` for a label that no memory has, and suggest the nearest one."""
     counts: Counter[str] = Counter()
     after = 0
     while labels and len((columns := database.scan_columns(after)).ids):
@@ -83,19 +73,19 @@ def check_labels(database: Database, labels: Sequence[str] | None) -> None:
             continue
         root = stem(fold(label))
         near = root if root in roots else nearest(root, dict.fromkeys(roots, 1))
-        advice = f"the labels are {', '.join(sorted(counts)[:10])}"
+        advice = f"The labels are {', '.join(sorted(counts)[:10])}"
         if near is not None:
-            advice = f"did you mean {roots[near]!r}?"
-        raise ValueError(f"no memory has the label {label!r}; {advice}")
+            advice = f"Did you mean {roots[near]!r}?"
+        raise ValueError(f"no memory has the label {label!r}. {advice}")
 
 
 def between(words: Sequence[str] | None) -> tuple[int, int] | None:
-    """First and last nanosecond."""
+    """Return the first and last nanosecond of ``--between``."""
     if words is None:
         return None
     first, last = parse_time(words[0]), parse_time(words[1], end=True)
     if first > last:
-        raise ValueError(f"--between must rise: {words[0]} is after {words[1]}")
+        raise ValueError(f"--between {words[0]} {words[1]}: the first time is after the last. Swap them")
     return first, last
 
 
@@ -103,5 +93,7 @@ def _corner(word: str) -> tuple[float, float]:
     try:
         x, y = (float(part) for part in word.split(","))
     except ValueError as error:
-        raise ValueError(f"--polygon: {word!r} is no corner: expected X,Y such as 1.5,-2") from error
+        raise ValueError(
+            f"--polygon: {word!r} is not a corner. Write each corner as X,Y, such as 1.5,-2"
+        ) from error
     return x, y

@@ -1,4 +1,4 @@
-"""``recall indexes``: the kinds of index, what each does, needs and costs."""
+"""``recall indexes``: list the vector indexes."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from sparse_core.common.table import Table, cell
 
 _LONGEST_CAPTION = 60
 _LAST_VISITS = 20
-#: Of a score, in the order of their columns.
+#: Score parts, in the order of their columns.
 PARTS = ("fused", "similarity", "text", "distance_m", "recency")
 
 
 def hits_table(title: str, hits: Sequence[Hit]) -> Table:
-    """A row a hit; columns only for the parts that there are."""
+    """Return one row per hit. Score parts that no hit has get no column."""
     parts = [name for name in PARTS if any(name in hit.parts for hit in hits)]
     attended = any(hit.attention is not None for hit in hits)
     heads = [*parts, *(["attention"] if attended else [])]
@@ -30,13 +30,13 @@ def hits_table(title: str, hits: Sequence[Hit]) -> Table:
 
 
 def memories_table(title: str, memories: Sequence[Memory]) -> Table:
-    """A row a memory."""
+    """Return one row per memory."""
     rows = [[str(memory.id), *_cells(memory)] for memory in memories]
     return Table(["id", *_COLUMNS], rows, title=title, right=["id"])
 
 
 def visits_table(memory: Memory) -> Table:
-    """When a merged memory was seen: a row for each of the last visits."""
+    """Return one row for each of the latest visits of a merged memory."""
     shown = memory.visits[-_LAST_VISITS:]
     more = f", the last {len(shown)} of {len(memory.visits)}" if len(shown) < len(memory.visits) else ""
     rows = [
@@ -47,11 +47,11 @@ def visits_table(memory: Memory) -> Table:
         ]
         for visit in shown
     ]
-    return Table(["first (UTC)", "last (UTC)", "sights"], rows, title=f"visits{more}")
+    return Table(["first (UTC)", "last (UTC)", "observations"], rows, title=f"visits{more}")
 
 
 def hit_to_json(hit: Hit) -> dict[str, Any]:
-    """Plain values, without vectors."""
+    """Return a hit as plain values, without vectors."""
     found = {"score": hit.score, "parts": dict(hit.parts), "memory": record_of(hit.memory, vectors=False)}
     if hit.attention is not None:
         found["attention"] = hit.attention

@@ -1,4 +1,4 @@
-"""How the words of a command line are read."""
+"""Argument parser of the commands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Takes words before, between and after options: ``recall import STORE --poses POSES FILE``."""
+    """Parser that accepts positional arguments before, between and after options."""
 
     _within = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As of the base class, intermixed."""
+        """Parse positional arguments and options in any order."""
         if self._within:
             return super().parse_known_args(args, namespace)
         self._within = True

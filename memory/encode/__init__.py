@@ -1,16 +1,19 @@
-"""Vectors of what is remembered: scenes, text, images and depth images.
+"""Encoders of scenes, text, images and depth images.
 
-Text and images need an optional library each (``pip install 'sparsight[text]'``, ``'sparsight[image]'``),
+Text and images need an optional package each (``pip install 'sparsight[text]'``, ``'sparsight[image]'``),
 which is imported on first use; scenes and depth images need none.
 
     scene = detection_tokens(boxes, labels, scores) + structure_tokens(points)
     vector = SceneEncoder.pretrained().encode([scene])[0]
 """
 
+import warnings
+from typing import Any
+
 from memory.encode.class_names import ClassNameEncoder
 from memory.encode.depth import DepthEncoder, depth_points
 from memory.encode.image import ImageEncoder
-from memory.encode.image_text import Calibration, ImageTextEncoder, open_image_text_encoder
+from memory.encode.image_text import ImageTextEncoder, PruningExamples, open_image_text_encoder
 from memory.encode.recall import PlaceRecall, place_recall
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.text import TextEncoder
@@ -25,12 +28,12 @@ from memory.encode.training import TrainingOptions, TrainingResult, train_scene_
 
 __all__ = [
     "STRUCTURE",
-    "Calibration",
     "ClassNameEncoder",
     "DepthEncoder",
     "ImageEncoder",
     "ImageTextEncoder",
     "PlaceRecall",
+    "PruningExamples",
     "SceneEncoder",
     "SceneEncoderConfig",
     "SceneTokens",
@@ -46,3 +49,10 @@ __all__ = [
     "structure_tokens",
     "train_scene_encoder",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Calibration":
+        warnings.warn("Calibration is now PruningExamples", DeprecationWarning, stacklevel=2)
+        return PruningExamples
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

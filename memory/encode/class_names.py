@@ -1,4 +1,4 @@
-"""Images and texts in one space without any download: what an image classifier sees, as sentences."""
+"""Images and texts in one vector space without downloads, by class names of an image classifier."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from memory.encode.text import TextEncoder
 
 
 class ClassNameEncoder:
-    """A stand-in where no model of images and texts can be had.
+    """Encoder of images and texts that needs no download.
 
-    An image is the mean of its classes' names as sentences (all-MiniLM-L6-v2), each weighed by its
-    probability (EfficientNet-Lite0); a text is a sentence. It knows what the 1,000 classes of ImageNet know:
-    cars, lorries and trailers, no colours and no people as such. docs/memory.md has its figures.
+    An image vector is the mean of the sentence vectors of its class names (all-MiniLM-L6-v2), weighted by
+    their probabilities (EfficientNet-Lite0). A text is encoded as a sentence. It knows the 1,000 classes of
+    ImageNet: cars and lorries, but no colours and no people. docs/memory.md has measurements.
 
     Args:
-        device: where the networks run.
+        device: device of the networks.
 
     Attributes:
         name: ``"class-names"``.
-        dim: of the vectors, 384.
+        dim: vector length, 384.
 
     Raises:
-        ImportError: a package is missing; names the extra.
+        ImportError: a package is missing.
     """
 
     name = "class-names"
@@ -40,31 +40,19 @@ class ClassNameEncoder:
         self._names = self._texts.encode(_names())
 
     def encode_images(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
-        """Vectors of images.
-
-        Args:
-            images, batch_size: as for :meth:`memory.encode.ImageEncoder.encode`.
-
-        Returns:
-            (images, 384) float32 unit vectors.
+        """Return (images, 384) float32 unit vectors; arguments are those of
+        :meth:`memory.encode.ImageEncoder.encode`.
         """
         vectors = self._images.probabilities(images, batch_size=batch_size) @ self._names
         return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
     def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts.
-
-        Args:
-            texts: as for :meth:`memory.encode.TextEncoder.encode`.
-
-        Returns:
-            (texts, 384) float32 unit vectors.
-        """
+        """Return (texts, 384) float32 unit vectors."""
         return self._texts.encode(texts)
 
 
 @cache
 def _names() -> tuple[str, ...]:
-    """The first name of each class of ImageNet (Russakovsky et al. 2015), in the classifier's order."""
+    """Return the first name of each ImageNet class (Russakovsky et al. 2015) in the classifier's order."""
     text = (Path(__file__).parent / "weights" / "imagenet_classes.txt").read_text(encoding="utf-8")
     return tuple(text.splitlines())

@@ -1,4 +1,4 @@
-"""Depth images as vectors, for finding places where there are no colours to go by."""
+"""Depth images as vectors, for place recognition without colours."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 def depth_points(
     depth_m: ArrayLike, intrinsics: ArrayLike, *, step: int = 1, range_m: tuple[float, float] = (0.1, 10.0)
 ) -> NDArray[np.float32]:
-    """Points of a depth image.
+    """Return the points of a depth image.
 
     Args:
-        depth_m: (H, W) metres along the optical axis; 0, NaN and what is out of range are no readings.
-        intrinsics: (3, 3) of the pinhole camera, pixels.
-        step: every ``step``-th row and column.
-        range_m: nearest and farthest depth.
+        depth_m: (H, W) metres along the optical axis; 0, NaN and values out of range are ignored.
+        intrinsics: (3, 3) of the pinhole camera, in pixels.
+        step: use each ``step``-th row and column.
+        range_m: minimum and maximum depth.
 
     Returns:
         (N, 3) float32 in the robot's axes at the camera: x forward, y left, z up.
 
     Raises:
-        ValueError: shapes or ranges do not fit.
+        ValueError: shapes or ranges do not match.
     """
     depth, camera = _checked(depth_m, intrinsics)
     if step < 1 or not 0 <= range_m[0] < range_m[1]:
@@ -39,23 +39,23 @@ def depth_points(
 
 @dataclass(frozen=True)
 class DepthEncoder:
-    """Vectors of depth images, similar where the shape of what is seen is.
+    """Encoder of depth images; vectors are similar for similar shapes.
 
-    The points, turned so that gravity points down where ``up`` is given, are sorted into directions: columns
-    of azimuth and rows of elevation around the optical axis, each with the logarithm of its mean inverse
-    range. A second part weighs points by height and horizontal range, like the rings of Scan Context (Kim &
-    Kim 2018), and hardly changes as the camera pans. Both are centred, so that what all views have in common
-    does not make everything alike.
+    The points are rotated so that z points up if ``up`` is given. The first part of the vector is the log of
+    the mean inverse range in each cell of azimuth and elevation around the optical axis. The second part
+    counts points by height and horizontal range, like the rings of Scan Context (Kim & Kim 2018), and hardly
+    changes when the camera pans. Both are centred, so that what all views share does not count.
 
     Attributes:
-        columns, rows: cells over the field of view.
-        field_deg: width and height of the field that the cells cover; what is outside is not used.
-        heights, rings: cells of height (from 2 m below the camera to 2 m above) and horizontal range.
-        range_m: nearest and farthest reading that counts.
-        layout_weight: share of the counts by height and range in a vector, from 0 to 1.
+        columns, rows: number of cells over the field of view.
+        field_deg: width and height of the field of view of the cells; points outside are ignored.
+        heights, rings: number of cells of height (2 m below to 2 m above the camera) and of horizontal
+            range.
+        range_m: minimum and maximum range.
+        layout_weight: share of the second part in the vector, from 0 to 1.
 
     Raises:
-        ValueError: a size or a share is out of range.
+        ValueError: a size or share is out of range.
     """
 
     columns: int = 16
@@ -78,24 +78,24 @@ class DepthEncoder:
 
     @cached_property
     def dim(self) -> int:
-        """Length of the vectors."""
+        """Vector length."""
         return self.columns * self.rows + self.heights * self.rings
 
     def encode(
         self, depth_m: ArrayLike, intrinsics: ArrayLike, *, up: ArrayLike | None = None
     ) -> NDArray[np.float32]:
-        """Vector of a depth image.
+        """Encode a depth image.
 
         Args:
             depth_m, intrinsics: see :func:`depth_points`.
-            up: (3,) direction against gravity in the camera's axes (x right, y down, z forward), such as an
-                accelerometer gives; (0, -1, 0), a level camera, by default.
+            up: (3,) direction against gravity in the camera's axes (x right, y down, z forward), for
+                example from an accelerometer. The default (0, -1, 0) is a level camera.
 
         Returns:
             (dim,) float32 unit vector.
 
         Raises:
-            ValueError: shapes do not fit, ``up`` has no length, or there is no reading in range.
+            ValueError: shapes do not match, ``up`` is zero, or no reading is in range.
         """
         height, _ = np.shape(depth_m) if np.ndim(depth_m) == 2 else (0, 0)
         points = depth_points(depth_m, intrinsics, step=max(1, height // 120), range_m=self.range_m)
@@ -107,12 +107,14 @@ class DepthEncoder:
         vector = np.concatenate(parts)
         length = float(np.linalg.norm(vector))
         if length < 1e-9:
-            # Everything equally far in every cell: nothing to tell it by but that.
+            # All cells are equal, so there is no structure to encode.
             return np.full(self.dim, self.dim**-0.5, np.float32)
         return np.asarray(vector / length, np.float32)
 
     def _view(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Log inverse range by direction, centred, of length 1 (or 0); cells without readings are average."""
+        """Return the centred log inverse range by direction, length 1 or 0; cells without readings are
+        average.
+        """
         level = np.hypot(points[:, 0], points[:, 1])
         angles = np.degrees(
             np.stack([np.arctan2(points[:, 1], points[:, 0]), np.arctan2(points[:, 2], level)])
@@ -131,10 +133,10 @@ class DepthEncoder:
         return _unit(view)
 
     def _layout(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Points by height and horizontal range, as square roots of shares, centred, of length 1 (or 0)."""
+        """Return square roots of the shares of points by height and range, centred, length 1 or 0."""
         bounds = ((-2.0, 2.0), (0.0, self.range_m[1]))
         level = np.hypot(points[:, 0], points[:, 1])
-        # A square of pixels covers more of a surface the farther it is.
+        # A pixel covers more surface at a larger distance.
         weight = (points**2).sum(axis=1)
         sizes = (self.heights, self.rings)
         counts, _, _ = np.histogram2d(points[:, 2], level, bins=sizes, range=bounds, weights=weight)
@@ -147,7 +149,7 @@ def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _level(up: ArrayLike | None) -> NDArray[np.float64]:
-    """(3, 3) rotation of the camera's axes (forward, left, up) that puts z along ``up``, heading kept."""
+    """Return the (3, 3) rotation of the camera's axes that puts z along ``up`` and keeps the heading."""
     if up is None:
         return np.eye(3)
     right, down, forward = np.asarray(up, np.float64).reshape(-1).tolist() if np.size(up) == 3 else (0, 0, 0)

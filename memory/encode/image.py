@@ -1,4 +1,4 @@
-"""Images as vectors, by EfficientNet-Lite0 with weights that come in a package."""
+"""Images as vectors, by EfficientNet-Lite0 with packaged weights."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from torch.nn import functional
 from memory.encode.lite0 import CLASSES, FEATURES, Lite0
 
 Image = NDArray[np.uint8] | str | Path
-#: Of pixels from 0 to 255, as the Lite models were trained: ``MEAN_RGB`` and ``STDDEV_RGB`` of TensorFlow's
-#: efficientnet/lite. The package's notes give ImageNet's usual ones, with which its answers are less sure.
+#: Normalisation of pixels from 0 to 255: ``MEAN_RGB`` and ``STDDEV_RGB`` of TensorFlow's efficientnet/lite.
+#: The package recommends the usual values of ImageNet, which give lower probabilities.
 _MEAN, _DEVIATION = 127.0, 128.0
 
 
 class ImageEncoder:
-    """Vectors of images, similar where they show similar things.
+    """Encoder of images; vectors are similar for similar contents.
 
-    Features of the last convolution, averaged over the image or over the cells of a coarse grid, in which
-    case the layout of the image counts too.
+    It averages the features of the last convolution over the image, or over the cells of a coarse grid, so
+    that the layout counts too.
 
     Args:
-        device: where the network runs.
-        side: pixels that the shorter side of an image is scaled to; the aspect stays and nothing is cut off.
-        grid: cells (rows, columns) that are averaged over; one for the whole image.
+        device: device of the network.
+        side: pixels of the shorter side after scaling; the aspect ratio stays and nothing is cropped.
+        grid: cells (rows, columns); (1, 1) averages over the whole image.
 
     Attributes:
-        dim: of the vectors, 1280 a cell.
+        dim: vector length, 1280 per cell.
 
     Raises:
-        ImportError: the package with the weights is missing; names the extra.
+        ImportError: the package with the weights is missing.
         ValueError: ``side`` or ``grid`` is too small.
     """
 
@@ -55,30 +55,27 @@ class ImageEncoder:
         self.network.eval().to(self.device)
 
     def encode(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
-        """Vectors of images.
+        """Encode images.
 
         Args:
-            images: (H, W, 3) uint8 RGB arrays, or files that Pillow reads; of any sizes.
-            batch_size: images of one size at once; neighbours of one size go together.
+            images: (H, W, 3) uint8 RGB arrays or image files, of any size.
+            batch_size: maximum images per batch; consecutive images of one size form a batch.
 
         Returns:
             (images, dim) float32 unit vectors.
 
         Raises:
-            TypeError: an array that is not uint8, or a single array or path instead of several.
-            ValueError: an array of another shape, or a file that is no image; names it.
-            FileNotFoundError: no such file.
+            TypeError: an array is not uint8, or a single image was given instead of a list.
+            ValueError: an array has another shape, or a file is not an image.
+            FileNotFoundError: a file is missing.
         """
         return self._in_batches(self._vectors, images, batch_size, self.dim)
 
     def probabilities(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
-        """What the network takes images for.
+        """Return (images, 1000) float32 probabilities of the ImageNet classes in their usual order.
 
         Args:
-            images, batch_size: as for :meth:`encode`.
-
-        Returns:
-            (images, 1000) float32 probabilities of ImageNet's classes, in their usual order.
+            images, batch_size: see :meth:`encode`.
         """
         return self._in_batches(self._classes, images, batch_size, CLASSES)
 
@@ -95,7 +92,7 @@ class ImageEncoder:
         return np.concatenate(found) if found else np.zeros((0, columns), np.float32)
 
     def _scaled(self, pixels: NDArray[np.uint8]) -> Tensor:
-        """(3, H, W) normalised, the shorter side as long as asked for."""
+        """Return a scaled, normalised (3, H, W) image."""
         image = torch.from_numpy(pixels).to(self.device).permute(2, 0, 1)[None].float()
         factor = self.side / min(pixels.shape[:2])
         size = [max(self.side, round(length * factor)) for length in pixels.shape[:2]]
@@ -105,7 +102,7 @@ class ImageEncoder:
     @torch.inference_mode()
     def _vectors(self, images: Tensor) -> NDArray[np.float32]:
         pooled = functional.adaptive_avg_pool2d(self.network.features(images), self.grid).flatten(1)
-        # ReLU6 leaves no negative numbers; an image without any feature still gets a direction.
+        # Features are not negative (ReLU6). An image without features still gets a direction.
         vectors: NDArray[np.float32] = functional.normalize(pooled + 1e-12, dim=1, eps=1e-30).cpu().numpy()
         return vectors
 
@@ -116,11 +113,7 @@ class ImageEncoder:
 
 
 def check_images(images: Iterable[Image], batch_size: int) -> None:
-    """That these are several images, in batches of at least one.
-
-    Raises:
-        TypeError, ValueError: they are not.
-    """
+    """Raise ``TypeError`` or ``ValueError`` unless these are several images in batches of 1 or more."""
     if isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.ndim == 3):
         raise TypeError("images must be several images, such as [image]")
     if batch_size < 1:
@@ -140,11 +133,7 @@ def _weights() -> str:
 
 
 def pixels(image: Image) -> NDArray[np.uint8]:
-    """(H, W, 3) uint8 that can be written to.
-
-    Raises:
-        TypeError, ValueError, FileNotFoundError: as for :meth:`ImageEncoder.encode`.
-    """
+    """Return an image as writable (H, W, 3) uint8; raises the errors of :meth:`ImageEncoder.encode`."""
     if isinstance(image, str | Path):
         return _read(Path(image))
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
@@ -169,7 +158,7 @@ def _read(path: Path) -> NDArray[np.uint8]:
 
 
 def _equal_shapes(images: Iterator[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """Neighbours of one shape, at most so many."""
+    """Yield runs of images of one shape, at most ``most`` each."""
     batch: list[Tensor] = []
     while read := list(islice(images, 1)):
         if batch and (len(batch) == most or batch[0].shape != read[0].shape):

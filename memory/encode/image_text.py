@@ -1,4 +1,4 @@
-"""Images and texts in one space, so that words find what was seen.
+"""Encoders of images and texts in one vector space, so that text finds images.
 
 encoder = open_image_text_encoder("google/siglip-base-patch16-224")
 vectors = encoder.encode_images(["crop.jpg"])
@@ -25,30 +25,30 @@ from memory.encode.image import Image, check_images, pixels
 from memory.encode.text import check_texts
 from memory.encode.two_four import Precision, Sparsity, change_network, check_network_options
 
-#: The encoder that needs no download, by its name.
+#: Name of the encoder that needs no download.
 OFFLINE = "class-names"
-#: In front of models that open_clip reads: MobileCLIP and most others.
+#: Prefix of models for open_clip: MobileCLIP and most others.
 _OPEN_CLIP = ("hf-hub:", "local-dir:")
 
 
 class ImageTextEncoder(Protocol):
-    """An encoder of images and of texts.
+    """Protocol of encoders of images and texts.
 
     Attributes:
-        name: what it was opened by, with `` 2:4`` behind it where it is that; a store keeps its vectors
+        name: name it was opened by, with the suffix `` 2:4`` for 2:4 layers; stores keep its vectors
             under this name.
-        dim: of the vectors.
+        dim: vector length.
     """
 
     name: str
     dim: int
 
     def encode_images(self, images: Iterable[Image], *, batch_size: int = 16) -> NDArray[np.float32]:
-        """(images, dim) float32 unit vectors; images as for :class:`memory.encode.ImageEncoder`."""
+        """Return (images, dim) float32 unit vectors; see :class:`memory.encode.ImageEncoder`."""
         ...
 
     def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(texts, dim) float32 unit vectors, near those of images that show what the text says."""
+        """Return (texts, dim) float32 unit vectors, similar to those of matching images."""
         ...
 
 
@@ -58,26 +58,25 @@ def open_image_text_encoder(
     device: torch.device | str = "cpu",
     precision: Precision = "float32",
     sparsify: Sparsity | None = None,
-    calibration: Calibration | None = None,
+    calibration: PruningExamples | None = None,
 ) -> ImageTextEncoder:
-    """An encoder by its name.
+    """Open an encoder by name.
 
     Args:
-        name: ``"class-names"`` for :class:`ClassNameEncoder`, which never downloads; a folder with a model of
-            transformers (SigLIP, CLIP: ``config.json``) or of open_clip (MobileCLIP:
-            ``open_clip_config.json``); or the name of one on the Hugging Face hub, which is downloaded once:
+        name: ``"class-names"`` for :class:`ClassNameEncoder`, which never downloads; a folder with a
+            model of transformers (SigLIP, CLIP: ``config.json``) or of open_clip (MobileCLIP:
+            ``open_clip_config.json``); or a model of the Hugging Face hub, which is downloaded once:
             ``google/siglip-base-patch16-224``, ``hf-hub:apple/MobileCLIP2-S0``.
-        device: where the networks run.
-        precision, sparsify: as for :class:`memory.encode.TextEncoder`; of models, not of ``"class-names"``.
-        calibration: images and texts like those to be encoded; None: of 2:4 layers the largest weights stay.
+        device: device of the networks.
+        precision, sparsify: see :class:`memory.encode.TextEncoder`; not for ``"class-names"``.
+        calibration: typical images and texts; ``None`` keeps the largest weights of 2:4 layers.
 
     Raises:
-        ImportError: a package is missing; names the extra.
-        ValueError: the model cannot be read, or is none of images and texts; names it. Or options that there
-            are not.
+        ImportError: a package is missing.
+        ValueError: the model cannot be read, is not an image-text model, or an option is not supported.
     """
     check_network_options(precision, sparsify, calibration is not None)
-    options = _Options(torch.device(device), precision, sparsify, calibration or Calibration((), ()))
+    options = _Options(torch.device(device), precision, sparsify, calibration or PruningExamples((), ()))
     if str(name) == OFFLINE:
         if precision != "float32" or sparsify is not None:
             raise ValueError(
@@ -90,14 +89,17 @@ def open_image_text_encoder(
         if (folder / "open_clip_config.json").is_file():
             return OpenClipEncoder(f"local-dir:{folder}", options)
         if not (folder / "config.json").is_file():
-            raise ValueError(f"{folder}: neither config.json nor open_clip_config.json is there")
+            raise ValueError(
+                f"{folder}: no config.json or open_clip_config.json found. Give a folder with a"
+                " transformers or open_clip model"
+            )
     if str(name).startswith(_OPEN_CLIP):
         return OpenClipEncoder(str(name), options)
     return TransformersEncoder(name, options)
 
 
-class Calibration(NamedTuple):
-    """What weights are chosen by: typical images, and typical texts."""
+class PruningExamples(NamedTuple):
+    """Typical images and texts, by which 2:4 weights are chosen."""
 
     images: Sequence[Image]
     texts: Sequence[str]
@@ -107,17 +109,11 @@ class _Options(NamedTuple):
     device: torch.device
     precision: Precision
     sparsify: Sparsity | None
-    calibration: Calibration
+    calibration: PruningExamples
 
 
 class _HubEncoder:
-    """What models of both libraries share: images in batches, unit vectors.
-
-    Args:
-        name: what it is called.
-        model: of the library, on the host.
-        options: where and how it runs.
-    """
+    """Base of the encoders of both libraries."""
 
     def __init__(self, name: str, model: torch.nn.Module, options: _Options) -> None:
         self.name = name if options.sparsify is None else f"{name} {options.sparsify}"
@@ -129,7 +125,7 @@ class _HubEncoder:
         check_images(images, 1)
         check_texts(texts)
         if options.sparsify is not None and bool(len(images)) != bool(len(texts)):
-            raise ValueError("calibration takes images and texts: without one, that half would stay dense")
+            raise ValueError("calibration needs images and texts, because both halves are pruned")
 
         def both(at: int) -> None:
             self.encode_images(images[at : at + 16])
@@ -167,15 +163,15 @@ class _HubEncoder:
 
 
 class TransformersEncoder(_HubEncoder):
-    """A model of transformers with ``get_image_features`` and ``get_text_features``: SigLIP, CLIP and others.
+    """Model of transformers with ``get_image_features`` and ``get_text_features``: SigLIP, CLIP and others.
 
     Args:
         name: folder, or name on the hub.
-        options: where and how it runs.
+        options: device, precision and sparsity.
 
     Raises:
-        ImportError: transformers is missing; names the extra.
-        ValueError: the model cannot be read, or is none of images and texts.
+        ImportError: transformers is missing.
+        ValueError: the model cannot be read, or is not an image-text model.
     """
 
     def __init__(self, name: str | Path, options: _Options) -> None:
@@ -186,11 +182,11 @@ class TransformersEncoder(_HubEncoder):
             self._tokens = library.AutoTokenizer.from_pretrained(str(name), local_files_only=local)
             self._images = library.AutoImageProcessor.from_pretrained(str(name), local_files_only=local)
         except (OSError, ValueError, KeyError) as error:
-            raise ValueError(f"{name}: no model that transformers can read: {_first_line(error)}") from error
+            raise ValueError(f"{name}: transformers cannot read this model: {_first_line(error)}") from error
         if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
-            raise ValueError(f"{name}: {type(model).__name__} is no model of images and texts")
+            raise ValueError(f"{name}: {type(model).__name__} is not a model of images and texts")
         longest = getattr(model.config.text_config, "max_position_embeddings", None)
-        # SigLIP was trained on texts of one length; others take a mask with theirs.
+        # SigLIP needs texts of one length; other models use a mask.
         padding = "max_length" if "siglip" in model.config.model_type else True
         self._padded = {"padding": padding, "truncation": True, "max_length": longest}
         super().__init__(str(name), model, options)
@@ -205,14 +201,14 @@ class TransformersEncoder(_HubEncoder):
 
 
 class OpenClipEncoder(_HubEncoder):
-    """A model of open_clip: MobileCLIP and most others.
+    """Model of open_clip: MobileCLIP and most others.
 
     Args:
         name: ``hf-hub:NAME`` or ``local-dir:FOLDER``.
-        options: where and how it runs.
+        options: device, precision and sparsity.
 
     Raises:
-        ImportError: open_clip is missing; names the extra.
+        ImportError: open_clip is missing.
         ValueError: the model cannot be read.
     """
 
@@ -222,7 +218,7 @@ class OpenClipEncoder(_HubEncoder):
             model, self._prepare = library.create_model_from_pretrained(name)
             self._tokens = library.get_tokenizer(name)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ValueError(f"{name}: no model that open_clip can read: {_first_line(error)}") from error
+            raise ValueError(f"{name}: open_clip cannot read this model: {_first_line(error)}") from error
         super().__init__(name.removeprefix("local-dir:"), model, options)
 
     def _of_images(self, images: list[NDArray[np.uint8]]) -> Tensor:
@@ -238,7 +234,7 @@ class OpenClipEncoder(_HubEncoder):
 
 
 def _features(found: Any) -> Tensor:
-    """Newer versions give them as a field."""
+    """Return the features, which newer versions wrap in an object."""
     features: Tensor = getattr(found, "pooler_output", found)
     return features
 

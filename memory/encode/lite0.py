@@ -15,14 +15,14 @@ _EPSILON = 1e-3
 
 
 class Stage(NamedTuple):
-    """Blocks of one stage; the first has the stride.
+    """Blocks of one stage; only the first has the stride.
 
     Attributes:
         repeats: number of blocks.
-        kernel: side of the depthwise kernels, pixels.
-        stride: of the first block.
-        expansion: channels inside a block relative to those that come in.
-        channels: that come out.
+        kernel: side of the depthwise kernels in pixels.
+        stride: stride of the first block.
+        expansion: ratio of inner channels to input channels.
+        channels: output channels.
     """
 
     repeats: int
@@ -44,7 +44,7 @@ STAGES = (
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution without bias, padded as TensorFlow's ``SAME``: more at the right and at the bottom."""
+    """Convolution without bias, padded like TensorFlow's ``SAME``: more at the right and bottom."""
 
     def __init__(
         self, channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1
@@ -100,7 +100,7 @@ class Lite0(nn.Module):
         self._conv_head = SameConv2d(channels, FEATURES, 1)
         self._bn1 = nn.BatchNorm2d(FEATURES, _EPSILON)
         self._fc = nn.Linear(FEATURES, CLASSES)
-        # Whatever torch's default type is.
+        # Independent of torch's default dtype.
         self.float()
 
     def features(self, images: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How often the nearest vector is of the same place."""
+"""Recall of place recognition."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class PlaceRecall:
-    """Recall of places.
+    """Recall of place recognition.
 
     Attributes:
-        recall: share of the answerable queries whose best match lies within the radius.
-        queries: held-out frames.
-        answerable: those that have any other frame within the radius.
-        distance_m: (queries,) float64 from each held-out frame to its best match.
+        recall: share of the answerable queries whose best match is within the radius.
+        queries: number of held-out frames.
+        answerable: number of held-out frames with another frame within the radius.
+        distance_m: (queries,) float64 distance from each held-out frame to its best match.
     """
 
     recall: float
@@ -26,7 +26,7 @@ class PlaceRecall:
     distance_m: NDArray[np.float64]
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers without the list of distances."""
+        """Return the numbers without the distances."""
         return {
             "recall_at_1": self.recall,
             "queries": self.queries,
@@ -38,17 +38,17 @@ class PlaceRecall:
 def place_recall(
     poses: ArrayLike, vectors: ArrayLike, radius_m: float = 0.5, *, every: int = 5, gap: int = 0
 ) -> PlaceRecall:
-    """Recall@1 of held-out frames among the others.
+    """Compute Recall@1 of held-out frames among the others.
 
     Args:
-        poses: (N, 4, 4) world_from_camera (or robot), or (N, 2) or (N, 3) positions, metres.
-        vectors: (N, dim); compared by cosine, the first wins ties.
-        radius_m: a match this near is right.
-        every: each ``every``-th frame is held out, the last of its group.
-        gap: frames before and after a query that are no candidates; 0 for none but itself.
+        poses: (N, 4, 4) world_from_camera (or robot), or (N, 2) or (N, 3) positions, in metres.
+        vectors: (N, dim), compared by cosine similarity; the first wins ties.
+        radius_m: maximum distance of a correct match.
+        every: hold out each ``every``-th frame.
+        gap: number of frames before and after a query that are excluded.
 
     Raises:
-        ValueError: shapes do not fit, numbers are not finite, or too few frames.
+        ValueError: shapes do not match, numbers are not finite, or there are too few frames.
     """
     places, rows = np.asarray(poses, np.float64), np.asarray(vectors, np.float64)
     if places.shape[1:] == (4, 4):

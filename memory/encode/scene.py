@@ -1,4 +1,4 @@
-"""Scenes as vectors: a Transformer over the set of tokens around the robot."""
+"""Scenes as vectors, by a Transformer over the tokens around the robot."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from sparse_core.common.files import read_tensors, replacing
 
 KIND, VERSION = "sparsight-scene-encoder", "1"
 WEIGHTS = Path(__file__).parent / "weights" / "scene-encoder.safetensors"
-#: Plane waves of a position: their lengths in metres and the number of directions over a half turn. Sums of
-#: them over tokens tell one layout from another, where sums of waves along x and y alone do not.
+#: Plane waves of a position: wavelengths in metres, and number of directions over 180 degrees. Sums of waves
+#: along x and y alone cannot distinguish all layouts.
 _WAVES_M, _DIRECTIONS = (6.0, 10.0, 18.0, 32.0, 56.0, 100.0), 8
 _WAVES = 2 * len(_WAVES_M) * _DIRECTIONS
 _FEATURES = _WAVES + 15
 _BLOCK = 32
-#: Side of the cells along whose curve tokens are sorted, metres.
+#: Cell size of the curve along which tokens are sorted, in metres.
 _CELL_M = 0.5
-#: Tokens that are encoded at once, in all scenes together.
+#: Maximum tokens per batch.
 _TOKENS = 1 << 14
 
 
@@ -39,17 +39,17 @@ class SceneEncoderConfig:
     """Sizes of a scene encoder.
 
     Attributes:
-        dim: of the vectors that come out.
-        width: of the tokens inside.
+        dim: vector length.
+        width: token width.
         layers, heads: of the Transformer.
-        hidden: width of its feed-forward parts.
-        gates: weightings of the tokens in which their layout is summed up.
-        classes: labels that have an embedding of their own; all others share one.
-        radius_m: a token attends to those this near and to the summary, which attends to all, by
-            :func:`sparse_core.attention.sparse_attention`; ``None`` for all tokens.
+        hidden: width of its feed-forward layers.
+        gates: number of weightings that summarise the layout of the tokens.
+        classes: labels with their own embedding; other labels share one.
+        radius_m: a token attends to tokens within this distance and to the summary token, which attends
+            to all, by :func:`sparse_core.attention.sparse_attention`; ``None`` for all tokens.
 
     Raises:
-        ValueError: a size is not positive, or a class is there twice.
+        ValueError: a size is not positive, or a class is repeated.
     """
 
     dim: int = 256
@@ -79,7 +79,7 @@ class TokenBatch(NamedTuple):
         classes: (B, N) int64 rows of the embedding.
         boxes: (B, N, 7) float32.
         scores: (B, N) float32.
-        lengths: (B,) int64, tokens of each scene.
+        lengths: (B,) int64 number of tokens of each scene.
     """
 
     classes: Tensor
@@ -89,14 +89,14 @@ class TokenBatch(NamedTuple):
 
 
 class SceneEncoder(nn.Module):
-    """Vectors of scenes, similar where the place is the same.
+    """Encoder of scenes; vectors are similar for the same place.
 
-    Set Transformer without positions in a sequence (Lee et al. 2019): the result does not depend on the order
-    of the tokens, up to rounding. A learnt summary token takes part, so that an empty scene has a vector too.
+    It is a Set Transformer without positions (Lee et al. 2019), so the order of the tokens does not matter,
+    except for rounding. A learned summary token gives empty scenes a vector too.
 
     Args:
         config: sizes.
-        seed: of the first weights.
+        seed: seed of the initial weights.
     """
 
     def __init__(self, config: SceneEncoderConfig | None = None, *, seed: int = 0) -> None:
@@ -106,7 +106,7 @@ class SceneEncoder(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build(self.config)
-        # Whatever torch's default type is.
+        # Independent of torch's default dtype.
         self.float()
 
     def _build(self, config: SceneEncoderConfig) -> None:
@@ -126,16 +126,16 @@ class SceneEncoder(nn.Module):
 
     @classmethod
     def pretrained(cls, *, device: torch.device | str = "cpu") -> SceneEncoder:
-        """The encoder that comes with the package; ``card`` says how it was trained and measured."""
+        """Load the packaged encoder; ``card`` describes its training and measurements."""
         return cls.load(WEIGHTS, device=device)
 
     @classmethod
     def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> SceneEncoder:
-        """Read what :meth:`save` wrote.
+        """Read a file of :meth:`save`.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: damaged, or another kind or version of file; names it.
+            FileNotFoundError: the file is missing.
+            ValueError: the file is damaged, of another kind or of another version.
         """
         stored = read_tensors(Path(path), kind=KIND, version=VERSION, writer="SceneEncoder.save")
         try:
@@ -147,11 +147,11 @@ class SceneEncoder(nn.Module):
         return encoder.to(device).eval()
 
     def save(self, path: str | Path, *, card: Mapping[str, Any] | None = None) -> None:
-        """Write weights in half precision with the configuration, as safetensors.
+        """Write weights in half precision and the configuration as safetensors.
 
         Args:
-            path: the file; replaced when complete.
-            card: facts about the training, as JSON; what was loaded or given before by default.
+            path: output file, replaced only when complete.
+            card: facts about the training as JSON; by default those loaded before.
         """
         if card is not None:
             self.card = dict(card)
@@ -184,14 +184,14 @@ class SceneEncoder(nn.Module):
         )
 
     def encode(self, scenes: Sequence[SceneTokens], *, batch_size: int = 64) -> NDArray[np.float32]:
-        """Vectors of scenes.
+        """Encode scenes.
 
         Args:
-            scenes: any number, of any sizes.
-            batch_size: scenes at once; those of similar sizes go together.
+            scenes: any number, of any size.
+            batch_size: maximum scenes per batch; scenes of similar size form a batch.
 
         Returns:
-            (scenes, dim) float32 unit vectors, in the order of the scenes.
+            (scenes, dim) float32 unit vectors in order.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -203,7 +203,7 @@ class SceneEncoder(nn.Module):
             with torch.inference_mode():
                 start = 0
                 while start < len(order):
-                    # The last of them is the largest.
+                    # The last scene is the largest.
                     end = min(start + batch_size, len(order))
                     while end - start > 1 and (end - start) * len(scenes[order[end - 1]]) > _TOKENS:
                         end -= 1
@@ -214,7 +214,7 @@ class SceneEncoder(nn.Module):
         return vectors
 
     def forward(self, batch: TokenBatch) -> Tensor:
-        """(B, dim) unit vectors, differentiable."""
+        """Return (B, dim) unit vectors, differentiable."""
         structure = self.config.classes.index(STRUCTURE) if STRUCTURE in self.config.classes else -1
         shown = token_features(batch.boxes, batch.scores, batch.classes != structure)
         tokens = self.features(shown) + self.kinds(batch.classes)
@@ -224,14 +224,14 @@ class SceneEncoder(nn.Module):
             states = self.transformer(sequence, lengths=lengths)
         else:
             states = self._near(sequence, batch, self.config.radius_m)
-        # Padding is zero behind the last norm: the sum is over the tokens alone.
+        # The padding is zero after the last norm, so it does not change the sum.
         mean = states[:, 1:].sum(dim=1) / batch.lengths.clamp(min=1)[:, None]
         layout = self._layout(states[:, 1:], shown[..., :_WAVES], batch.lengths)
         vectors: Tensor = self.head(torch.cat([states[:, 0], mean, layout], dim=1))
         return nn.functional.normalize(vectors, dim=1)
 
     def _layout(self, states: Tensor, waves: Tensor, lengths: Tensor) -> Tensor:
-        """(B, gates * waves): Fourier transform of the places of the tokens, each weighed by its state."""
+        """Return the (B, gates * waves) Fourier transform of the token places, weighted by their states."""
         exists = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
         weight = nn.functional.softplus(self.gates(states)) * exists[..., None]
         total = weight.transpose(1, 2) @ waves / weight.sum(dim=1).clamp(min=1e-6)[..., None]
@@ -239,10 +239,10 @@ class SceneEncoder(nn.Module):
         return normed
 
     def _near(self, sequence: Tensor, batch: TokenBatch, radius_m: float) -> Tensor:
-        """States where tokens attend to those around them; zeros in the padding.
+        """Apply layers in which tokens attend to their neighbours; the padding is zero.
 
-        All scenes stand behind each other in one sequence, without padding: the summary of each, then its
-        tokens along a curve, so that blocks hold what is near.
+        All scenes form one sequence without padding: the summary of each, then its tokens along a curve, so
+        that blocks contain neighbours.
         """
         counts = batch.lengths + 1
         scene, token = (torch.arange(sequence.shape[1], device=counts.device) < counts[:, None]).nonzero().T
@@ -256,15 +256,12 @@ class SceneEncoder(nn.Module):
 
 
 def token_features(boxes: Tensor, scores: Tensor, directed: Tensor) -> Tensor:
-    """Numbers that describe tokens.
+    """Return (..., features) float32 of tokens.
 
     Args:
         boxes: (..., 7).
         scores: (...).
-        directed: (...) bool, whether front and back differ.
-
-    Returns:
-        (..., features) float32.
+        directed: (...) bool, True if front and back differ.
     """
     x, y, z, length, width, height, yaw = boxes.unbind(dim=-1)
     range_m = torch.hypot(x, y)
@@ -280,10 +277,10 @@ def token_features(boxes: Tensor, scores: Tensor, directed: Tensor) -> Tensor:
 
 
 def _along_curve(positions: Tensor, scene: Tensor, token: Tensor) -> Tensor:
-    """Order by scene, in it the summary (token 0) and then the others along a Morton curve."""
+    """Return the order by scene: the summary (token 0), then the others along a Morton curve."""
     cell = ((positions / _CELL_M).floor().long() + (1 << 15)).clamp(0, (1 << 16) - 1)
     key = torch.zeros_like(cell[:, 0])
     for bit in range(16):
         key |= ((cell[:, 0] >> bit & 1) << (2 * bit)) | ((cell[:, 1] >> bit & 1) << (2 * bit + 1))
-    # Scenes have 2^30 numbers above the 32 bits of a place and the one of a summary.
+    # The key has 30 bits for the scene, above 32 bits for the place and one for the summary.
     return torch.argsort((scene << 33) + torch.where(token > 0, key + 1, 0), stable=True)

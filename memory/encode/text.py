@@ -1,4 +1,4 @@
-"""Sentences as vectors, by all-MiniLM-L6-v2, which comes in a package and is never downloaded."""
+"""Sentences as vectors, by all-MiniLM-L6-v2 from a package, without downloads."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from memory.encode.two_four import Precision, Sparsity, change_network, check_ne
 
 
 class TextEncoder:
-    """Vectors of sentences, similar where they mean similar things (Reimers & Gurevych 2019).
+    """Encoder of sentences; vectors are similar for similar meanings (Reimers & Gurevych 2019).
 
     Args:
-        device: where the network runs.
-        precision: of weights and features.
-        sparsify: ``"2:4"``: Linear layers keep two of every four weights, for sparse tensor cores (see
-            docs/two-four.md for what that gains and loses); vectors are others then, and stores of vectors
-            made without it should not be mixed with them.
-        calibration: some hundred texts like those to be encoded, by which these weights are chosen and
-            corrected (SparseGPT); none: the largest stay, which loses more.
+        device: device of the network.
+        precision: dtype of weights and features.
+        sparsify: ``"2:4"`` keeps two of every four weights of Linear layers, for sparse tensor cores
+            (docs/two-four.md). Do not mix these vectors with dense ones in a store.
+        calibration: some hundred typical texts, by which the weights are chosen and corrected
+            (SparseGPT); ``None`` keeps the largest weights, which is less accurate.
 
     Attributes:
-        dim: of the vectors, 384.
-        longest: tokens of a text that count; the rest is cut off.
+        dim: vector length, 384.
+        longest: maximum tokens of a text; the rest is cut off.
 
     Raises:
-        ImportError: a package is missing; names the extra.
-        ValueError, TypeError: an option that there is not, or bad texts.
+        ImportError: a package is missing.
+        ValueError, TypeError: an option or text is invalid.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class TextEncoder:
         self._model = _model(str(self.device))
         self.longest = int(self._model.max_seq_length)
         self.dim = 384
-        # Of about one length each, so that few positions are padding.
+        # Sort by length, to reduce padding.
         texts = sorted(calibration, key=len)
         change_network(
             self._model,
@@ -59,17 +58,17 @@ class TextEncoder:
         )
 
     def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> NDArray[np.float32]:
-        """Vectors of texts.
+        """Encode texts.
 
         Args:
             texts: any number; an empty text has a vector too.
-            batch_size: texts at once.
+            batch_size: texts per batch.
 
         Returns:
             (texts, 384) float32 unit vectors.
 
         Raises:
-            TypeError: a single string, or something else than strings.
+            TypeError: a single string, or values other than strings.
         """
         check_texts(texts)
         if batch_size < 1:
@@ -88,11 +87,7 @@ class TextEncoder:
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """That these are several strings.
-
-    Raises:
-        TypeError: they are not.
-    """
+    """Raise ``TypeError`` unless these are several strings."""
     if isinstance(texts, str):
         raise TypeError("texts must be a list of strings, such as [text]")
     wrong = next((text for text in texts if not isinstance(text, str)), None)

@@ -1,4 +1,4 @@
-"""Tokens of a scene: what was detected, and where something stands, in the robot's frame."""
+"""Tokens of a scene: detected objects and occupied columns in the robot's frame."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from sparse_core.common.columns import standing_columns
 
-#: Label of tokens that stand for a column of space with something in it.
+#: Label of tokens for occupied columns.
 STRUCTURE = "structure"
 
 
 @dataclass(frozen=True, eq=False)
 class SceneTokens:
-    """A set of things around the robot; their order means nothing.
+    """Set of tokens around the robot, in any order.
 
     Attributes:
         labels: N class names; :data:`STRUCTURE` for occupied columns.
-        boxes: (N, 7) float32: x, y, z of the centre, length, width, height (metres), yaw (radians), in the
-            robot's frame: x forward, y left, z up.
+        boxes: (N, 7) float32: x, y, z of the centre, length, width, height (metres), yaw (radians), in
+            the robot's frame: x forward, y left, z up.
         scores: (N,) float32 from 0 to 1.
 
     Raises:
@@ -50,11 +50,11 @@ class SceneTokens:
             raise ValueError("sizes in boxes must not be negative")
 
     def __len__(self) -> int:
-        """Number of tokens."""
+        """Return the number of tokens."""
         return len(self.labels)
 
     def __add__(self, other: SceneTokens) -> SceneTokens:
-        """The tokens of both."""
+        """Return the tokens of both."""
         return SceneTokens(
             self.labels + other.labels,
             np.concatenate([self.boxes, other.boxes]),
@@ -62,22 +62,18 @@ class SceneTokens:
         )
 
     def take(self, index: ArrayLike) -> SceneTokens:
-        """Some of the tokens, or all in another order.
-
-        Args:
-            index: integers.
-        """
+        """Return the tokens at these indexes."""
         rows = np.asarray(index, np.int64)
         return SceneTokens(tuple(self.labels[i] for i in rows), self.boxes[rows], self.scores[rows])
 
 
 def detection_tokens(boxes: ArrayLike, labels: Sequence[str], scores: ArrayLike | None = None) -> SceneTokens:
-    """Tokens of detected objects.
+    """Return tokens of detected objects.
 
     Args:
         boxes: (N, 7) as in :class:`SceneTokens`.
         labels: N class names.
-        scores: (N,), 1 by default.
+        scores: (N,), by default 1.
     """
     rows = np.asarray(boxes, np.float32).reshape(-1, 7)
     values = np.ones(len(rows), np.float32) if scores is None else np.asarray(scores, np.float32)
@@ -85,26 +81,19 @@ def detection_tokens(boxes: ArrayLike, labels: Sequence[str], scores: ArrayLike 
 
 
 def structure_tokens(points: ArrayLike, **options: Any) -> SceneTokens:
-    """Tokens of what stands on the ground.
-
-    They are made from :func:`sparse_core.common.columns.standing_columns`.
+    """Return tokens of columns above the ground, from :func:`sparse_core.common.columns.standing_columns`.
 
     Args:
-        points: (N, 3) or more columns, metres, in the robot's frame.
-        **options: of that function.
+        points: (N, 3) or more columns, in metres in the robot's frame.
+        **options: options of that function.
 
     Raises:
-        ValueError: points of another shape or not finite, or a size that is not positive.
+        ValueError: the points are invalid, or a size is not positive.
     """
     return column_tokens(*standing_columns(points, **options))
 
 
 def column_tokens(boxes: ArrayLike, scores: ArrayLike) -> SceneTokens:
-    """Tokens of columns that are known already.
-
-    Args:
-        boxes: (N, 7) as in :class:`sparse_core.common.columns.Columns`.
-        scores: (N,) of them.
-    """
+    """Return tokens of (N, 7) boxes and (N,) scores of :class:`sparse_core.common.columns.Columns`."""
     rows = np.asarray(boxes, np.float32).reshape(-1, 7)
     return SceneTokens((STRUCTURE,) * len(rows), rows, np.asarray(scores, np.float32))

@@ -1,4 +1,4 @@
-"""Trains a scene encoder: views of one place come together, those of other places apart."""
+"""Contrastive training of a scene encoder."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from sparse_core.common.interruption import Interrupted, stop_requests
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a scene encoder is trained.
+    """Options of the training.
 
     Attributes:
-        steps: of the optimiser.
-        places: in a batch, with two views each.
-        learning_rate: the highest, after a warm-up of a twentieth of the steps; a cosine leads to zero.
+        steps: number of optimiser steps.
+        places: places per batch, with two views each.
+        learning_rate: maximum, after a warm-up of 5 % of the steps; a cosine schedule ends at zero.
         weight_decay: of AdamW.
         temperature: of the similarities.
-        seed: of weights, batches and changes to the views.
-        drop: largest share of tokens that a view loses.
-        spurious: largest share of tokens that are replaced by ones anywhere.
+        seed: of weights, batches and augmentation.
+        drop: maximum share of tokens that a view loses.
+        spurious: maximum share of tokens that are replaced by random ones.
         shift_m: standard deviation of the robot's position.
         turn_rad: standard deviation of its heading.
-        reverse: chance that a view is turned round.
+        reverse: probability that a view is turned by 180 degrees.
         jitter_m: standard deviation of each token's position.
-        detections_only: share of the places whose views lose all tokens of :data:`STRUCTURE`.
-        save_every: steps between two checkpoints.
+        detections_only: share of the places whose views lose all :data:`STRUCTURE` tokens.
+        save_every: steps between checkpoints.
 
     Raises:
         ValueError: a number is out of range.
@@ -76,11 +76,11 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training gave.
+    """Result of the training.
 
     Attributes:
-        encoder: trained, in evaluation mode.
-        losses: one a step.
+        encoder: trained encoder in evaluation mode.
+        losses: loss of each step.
     """
 
     encoder: SceneEncoder
@@ -96,21 +96,22 @@ def train_scene_encoder(
     stop_after: int | None = None,
     progress: bool = False,
 ) -> TrainingResult:
-    """InfoNCE (van den Oord et al. 2018) between two views of each place, both ways round.
+    """Train with symmetric InfoNCE (van den Oord et al. 2018) between two views of each place.
 
-    Every step draws from its own seed, so that a training that was interrupted goes on as it would have.
+    Each step has its own seed, so a resumed training gives the same result.
 
     Args:
-        scenes: places, each with two or more views of it: from other poses, at other times.
+        scenes: places, each with two or more views from other poses or times.
         config: sizes of the encoder.
-        options: how to train.
-        checkpoint: file that is written as training goes, and gone on from where it is there.
-        stop_after: stop once this many steps are done, with a checkpoint.
-        progress: whether to show a bar.
+        options: options of the training.
+        checkpoint: checkpoint file; training resumes from it if it exists.
+        stop_after: stop after this number of steps, with a checkpoint.
+        progress: show a progress bar.
 
     Raises:
-        ValueError: fewer places than a batch has, a place with one view, or a checkpoint of another training.
-        Interrupted: SIGINT or SIGTERM came; the step was finished and the checkpoint written.
+        ValueError: fewer places than a batch needs, a place with one view, or a checkpoint of another
+            training.
+        Interrupted: SIGINT or SIGTERM; the step was finished and the checkpoint written.
     """
     settings = TrainingOptions() if options is None else options
     if len(scenes) < settings.places:
@@ -155,7 +156,7 @@ class _Views:
         self.first, self.counts = np.cumsum(counts) - counts, counts
 
     def pairs(self, places: int, rng: np.random.Generator) -> TokenBatch:
-        """Two views of each of some places: first those of one side, then those of the other."""
+        """Return two views of each of some places: first one of each, then the other."""
         chosen = rng.choice(len(self.counts), places, replace=False)
         count = self.counts[chosen]
         one = rng.integers(0, count)
@@ -174,12 +175,12 @@ class _Views:
 def changed_views(
     batch: TokenBatch, options: TrainingOptions, rng: np.random.Generator, *, structure: int = -1
 ) -> TokenBatch:
-    """The views as another pose and another detector would have them; what is left out is padding.
+    """Augment views as if seen from another pose and by another detector.
 
     Args:
-        batch: views, an even number; not changed.
-        options: how much changes.
-        rng: source of the changes.
+        batch: views, an even number; not modified.
+        options: strength of the changes.
+        rng: random generator.
         structure: row of :data:`STRUCTURE` among the classes.
     """
     count, most = batch.scores.shape
@@ -208,10 +209,10 @@ def changed_views(
 
 
 def contrast(vectors: Tensor, temperature: float) -> Tensor:
-    """InfoNCE of the first half of the vectors against the second, and the other way round.
+    """Compute symmetric InfoNCE between the two halves of the vectors.
 
     Args:
-        vectors: (2 P, dim) unit vectors; row k and row P + k are of one place.
+        vectors: (2 P, dim) unit vectors; rows k and P + k are of one place.
         temperature: of the similarities.
     """
     one, other = vectors.chunk(2)
@@ -243,7 +244,7 @@ def _step(
 
 
 def _settings(encoder: SceneEncoder, options: TrainingOptions) -> str:
-    """What a checkpoint must agree with; how often it is saved does not matter."""
+    """Return the settings that a checkpoint must match."""
     found: dict[str, Any] = {"config": dataclasses.asdict(encoder.config), **dataclasses.asdict(options)}
     del found["save_every"]
     return json.dumps(found)
@@ -270,16 +271,18 @@ def _save(
 def _resume(
     file: Path | None, encoder: SceneEncoder, optimiser: torch.optim.Optimizer, options: TrainingOptions
 ) -> list[float]:
-    """Losses of the steps that are done."""
+    """Load a checkpoint; return the losses so far."""
     if file is None or not file.exists():
         return []
     try:
         found = torch.load(file, weights_only=True)
         same = found["settings"] == _settings(encoder, options)
-    except Exception as error:  # torch raises what unpickling raises
+    except Exception as error:  # torch.load can raise any unpickling error.
         raise ValueError(f"{file}: not a checkpoint of this training ({error})") from error
     if not same:
-        raise ValueError(f"{file}: made with other settings; take them, or another file")
+        raise ValueError(
+            f"{file}: the checkpoint has other settings. Use its settings, or choose another file"
+        )
     encoder.load_state_dict(found["weights"])
     optimiser.load_state_dict(found["optimiser"])
     return list(found["losses"])

@@ -1,4 +1,4 @@
-"""Encoders in half precision, whose Linear layers keep two of every four weights."""
+"""Encoders in half precision with 2:4 sparse Linear layers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,13 @@ Sparsity = Literal["2:4"]
 
 
 def check_network_options(precision: str, sparsify: str | None, calibrated: bool) -> None:
-    """That there are such options.
-
-    Raises:
-        ValueError: an unknown one, or calibration of a network that stays dense.
-    """
+    """Raise ``ValueError`` for an unknown option, or for calibration without sparsity."""
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}")
     if sparsify not in (None, *get_args(Sparsity)):
         raise ValueError(f"sparsify must be '2:4' or None, got {sparsify!r}")
     if calibrated and sparsify is None:
-        raise ValueError("calibration is for sparsify='2:4', which is not given")
+        raise ValueError("calibration needs sparsify='2:4'")
 
 
 def change_network(
@@ -40,17 +36,16 @@ def change_network(
     sparsify: Sparsity | None,
     typical: Sequence[Callable[[], Any]] = (),
 ) -> None:
-    """Prune and pack the Linear layers of a network in place, and give it another type.
+    """Prune and pack the Linear layers of a network in place, and change its dtype.
 
-    Layers whose inputs are not known by ``typical`` calls stay dense, where there are any; so does
-    ``torch.nn.MultiheadAttention``.
+    Layers that ``typical`` calls do not reach stay dense, and so does ``torch.nn.MultiheadAttention``.
 
     Args:
         network: float32, in evaluation mode.
-        precision: of the result.
-        sparsify: ``"2:4"``, or None for dense.
-        typical: calls that run the network on typical inputs: weights are chosen, and those that stay
-            corrected, by SparseGPT; none: the largest stay.
+        precision: dtype of the result.
+        sparsify: ``"2:4"``, or ``None`` for dense.
+        typical: calls that run the network on typical inputs, by which weights are chosen and corrected
+            (SparseGPT). Without calls, the largest weights stay.
 
     Raises:
         ValueError: no layer can be pruned.
@@ -73,26 +68,26 @@ def change_network(
 
 
 class _Calls(nn.Module):
-    """A network that is run by calls which know how."""
+    """Module that runs given calls."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, call: Callable[[], Any]) -> Any:
-        """Whatever the call gives."""
+        """Run a call."""
         return call()
 
 
 def _linears(network: nn.Module) -> Iterator[nn.Module]:
-    """Linear layers that are called: torch's own attention reads the weight of its last one instead."""
+    """Return Linear layers that are called; torch's attention uses its last one only for the weight."""
     for layer in network.modules():
         if isinstance(layer, nn.Linear) and not isinstance(layer, NonDynamicallyQuantizableLinear):
             yield layer
 
 
 def _reached(network: nn.Module, call: Callable[[], Any]) -> set[nn.Module]:
-    """Linear layers that a call runs; some models carry heads that nobody asks."""
+    """Return the Linear layers that a call runs; some models have unused heads."""
     reached: set[nn.Module] = set()
     hooks = [
         layer.register_forward_pre_hook(lambda layer, given: reached.add(layer))

@@ -15,7 +15,7 @@ from memory.merging.clustering import Clusters, same_thing
 from memory.merging.fusion import fuse
 from memory.merging.matching import Features, MergeOptions
 from memory.types import Memory
-from memory.wording.reasons import SameThing
+from memory.wording.reasons import MergeReason
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MergeProposal:
 
     ids: tuple[int, ...]
     result: Memory
-    why: SameThing
+    why: MergeReason
     gone_ns: int | None = None
 
 
@@ -132,11 +132,11 @@ def _shuffle_keys(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 def _why(
     members: Sequence[Memory], rows: NDArray[np.int64], clusters: Clusters, *, came_back: bool
-) -> SameThing:
+) -> MergeReason:
     """Return the reason why the members are one object."""
     others = rows[clusters.leader[rows] != rows]
     similarity = clusters.similarity[others]
-    return SameThing(
+    return MergeReason(
         memories=len(members),
         kind=members[0].kind,
         deviations=math.sqrt(float(clusters.distance_squared[others].max())),

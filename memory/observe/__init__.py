@@ -1,1 +1,1 @@
-"""Observation: what a robot sees is scored, kept or counted, and compared with what is known."""
+"""Observation: scoring, storing or counting what a robot sees."""

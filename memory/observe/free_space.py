@@ -1,4 +1,4 @@
-"""Things that are gone because their place was seen to be free, not because nobody reported them."""
+"""Objects that are gone because their place was seen to be free."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from memory.types import Memory, State
 
 @dataclass(frozen=True, kw_only=True)
 class FreeOptions:
-    """How much it takes to believe that a place is free.
+    """Thresholds for believing that a place is free.
 
     Attributes:
-        range_m: within which a thing would stop the view for certain.
-        near_m: closer than this nothing is said.
-        looks: so many must have gone through its place,
-        apart_s: each so long after the one before.
-        least_height_m: of a lower thing nothing is said: the view goes over it.
+        range_m: maximum distance at which an object would certainly block the view.
+        near_m: minimum distance of an object to be judged.
+        looks: number of views that must pass through its place.
+        apart_s: minimum time between these views, in seconds.
+        least_height_m: minimum height of an object to be judged; views pass over lower ones.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of range.
     """
 
     range_m: float = 25.0
@@ -39,7 +39,6 @@ class FreeOptions:
     least_height_m: float = 0.8
 
     def __post_init__(self) -> None:
-        """Raise where a number is out of its range."""
         for name in ("range_m", "near_m", "apart_s", "least_height_m"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
@@ -49,14 +48,14 @@ class FreeOptions:
 
 
 class Look(NamedTuple):
-    """How far a sensor saw free around it.
+    """Free space around a sensor.
 
     Attributes:
         map_id: map of the pose.
-        time_ns: when.
+        time_ns: time in nanoseconds.
         position: x, y, z of the sensor in metres.
-        yaw: radians, of its x axis in the map.
-        free_m: (bins,) by bearing from -pi counter-clockwise, 0 where nothing is known.
+        yaw: direction of its x axis in the map, in radians.
+        free_m: (bins,) free distance by bearing from -pi counter-clockwise; 0 if unknown.
     """
 
     map_id: str
@@ -67,11 +66,7 @@ class Look(NamedTuple):
 
 
 class Looks:
-    """Looks of a recording, no more of them than say something new.
-
-    Args:
-        apart_s: looks closer in time than this are one.
-    """
+    """Looks of a recording, at most one per ``apart_s`` seconds."""
 
     def __init__(self, apart_s: float = 0.5) -> None:
         self._apart_ns = apart_s * 1e9
@@ -83,14 +78,14 @@ class Looks:
     def add(
         self, map_id: str, time_ns: int, position: Sequence[float], yaw: float, free_m: ArrayLike
     ) -> None:
-        """One look; see :class:`Look`."""
+        """Add a look; see :class:`Look`."""
         known = self._looks[map_id]
         if not known or abs(time_ns - known[-1].time_ns) >= self._apart_ns:
             x, y, z = (float(one) for one in position)
             known.append(Look(map_id, time_ns, (x, y, z), float(yaw), np.asarray(free_m, np.float64)))
 
     def views(self, map_id: str, options: FreeOptions) -> Views:
-        """Those of a map."""
+        """Return the looks in a map."""
         looks = [look for look in self._looks.get(map_id, []) if len(look.free_m)]
         bins = max((len(look.free_m) for look in looks), default=0)
         looks = [look for look in looks if len(look.free_m) == bins]
@@ -105,22 +100,23 @@ class Looks:
 
     @property
     def maps(self) -> list[str]:
-        """In which there were looks."""
+        """Return the maps with looks."""
         return sorted(self._looks)
 
 
 def free_since(
     memories: Sequence[Memory], views: Views, options: FreeOptions | None = None
 ) -> list[tuple[int, int]]:
-    """Of memories, how many looks went through their place after they were last seen, and when the last did.
+    """Count the views through the place of each memory since it was last seen.
 
     Args:
-        memories: N of one map; those without ``size_m`` in their payload, or too low, have no look.
-        views: of that map.
-        options: the defaults where not given; ``apart_s`` tells which looks count.
+        memories: N memories of one map. Those without ``size_m`` in their payload, or too low, get no
+            views.
+        views: views in the map.
+        options: thresholds; ``apart_s`` decides which views count.
 
     Returns:
-        (looks, time of the last in nanoseconds) of each, (0, 0) where there is none.
+        (number of views, time of the last in nanoseconds) of each memory, (0, 0) without views.
     """
     options = options or FreeOptions()
     sizes = [None if memory.position is None else size_of(memory) for memory in memories]
@@ -132,7 +128,7 @@ def free_since(
         x, y, _ = memories[row].place
         cells[math.floor(x / side), math.floor(y / side)].append(row)
     for (x, y), some in cells.items():
-        # The looks that reach into this part of the map, in the order of time.
+        # Views that reach this part of the map, in order of time.
         place = np.floor(views.position[:, :2] / side)
         near = views.select(np.flatnonzero((np.abs(place - (x, y)) <= 1).all(axis=1)))
         length, width = (np.array([(sizes[row] or (0.0,) * 3)[axis] for row in some]) for axis in (0, 1))
@@ -150,26 +146,26 @@ class MarkableStore(Protocol):
     """The part of :class:`memory.store.MemoryStore` that marks objects."""
 
     def find(self, filter: Filter, *, newest_first: bool = True) -> list[Memory]:
-        """Return all memories that pass a filter."""
+        """Return all memories that match a filter."""
         ...
 
     def mark(self, ids: list[int], state: State, *, at_ns: int, why: str) -> int:
-        """Record that objects are at their place, gone or moved; return the operation."""
+        """Set the state of objects; return the operation number."""
         ...
 
 
 def mark_free(store: MarkableStore, looks: Looks, options: FreeOptions | None = None) -> dict[int, str]:
-    """Mark things as gone whose place the view went through, often enough, since they were last seen.
+    """Mark objects as gone if enough views passed through their place since they were last seen.
 
-    What was hidden, out of reach or too low stays as it is.
+    Hidden, distant and low objects keep their state.
 
     Args:
-        store: open for writing.
-        looks: of the recording.
-        options: the defaults where not given.
+        store: store open for writing.
+        looks: looks of the recording.
+        options: thresholds.
 
     Returns:
-        Ids of what is gone now, each with the reason.
+        Ids of the objects that are gone, with the reasons.
     """
     options = options or FreeOptions()
     gone: dict[int, str] = {}

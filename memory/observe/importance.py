@@ -1,4 +1,4 @@
-"""How much a memory matters, from 0 to 1, and why."""
+"""Importance of memories, from 0 to 1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memory.config import PARTS, ImportanceWeights
-from memory.wording.reasons import Scored
+from memory.wording.reasons import ScoreReason
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,20 +19,20 @@ class Importance:
 
     Attributes:
         total: (N,) float64 from 0 to 1.
-        parts: by name, (N,) float64 from 0 to 1 each: novelty, reward, uncertainty, rarity, mark.
-        contributions: by the same names, (N,) float64: what each adds to the total.
+        parts: (N,) float64 from 0 to 1 by name: novelty, reward, uncertainty, rarity, mark.
+        contributions: (N,) float64 by the same names: share of each part in the total.
     """
 
     total: NDArray[np.float64]
     parts: Mapping[str, NDArray[np.float64]]
     contributions: Mapping[str, NDArray[np.float64]]
 
-    def explain(self, row: int = 0) -> Scored:
-        """The total of one memory, and what added to it, the most first."""
+    def explain(self, row: int = 0) -> ScoreReason:
+        """Return the importance of one memory and its parts, the largest first."""
         added = {name: float(values[row]) for name, values in self.contributions.items()}
         names = sorted((name for name in added if added[name] > 0.0), key=lambda name: -added[name])
         parts = {name: (float(self.parts[name][row]), added[name]) for name in names}
-        return Scored(total=float(self.total[row]), parts=parts)
+        return ScoreReason(total=float(self.total[row]), parts=parts)
 
 
 def importance(
@@ -44,18 +44,18 @@ def importance(
     marked: ArrayLike = False,
     weights: ImportanceWeights | None = None,
 ) -> Importance:
-    """Score memories; all arguments are numbers or (N,) arrays, broadcast against each other.
+    """Compute importance. Arguments are numbers or (N,) arrays, which are broadcast.
 
     Args:
-        nearest_similarity: cosine to the most similar memory known here; NaN where nothing is known.
+        nearest_similarity: cosine similarity to the most similar known memory; NaN if there is none.
         reward: any finite number; good and bad outcomes count alike.
         uncertainty: from 0 to 1.
         rarity: from 0 to 1, see :func:`rarity_of`.
-        marked: by the user.
-        weights: the defaults where not given.
+        marked: True for marked memories.
+        weights: weights of the parts.
 
     Raises:
-        ValueError: a number out of its range, or shapes that do not fit.
+        ValueError: a number is out of range, or shapes do not match.
     """
     weights = weights or ImportanceWeights()
     similarity, outcome, doubt, rare, mark = np.broadcast_arrays(
@@ -89,18 +89,16 @@ def importance(
 
 
 def rarity_of(count: int, seen: int, classes: int) -> float:
-    """How seldom a label is: minus the log of its smoothed frequency, as a share of the largest there is.
+    """Return the rarity of a label from 0 to 1: minus the log of its smoothed frequency, divided by the
+    maximum.
 
-    With ``seen`` memories of ``classes`` labels so far, a label seen ``count`` times has frequency
-    ``(count + 1) / (seen + classes)``: rarity is 1 for a label never seen and 0 where there is no other.
+    With ``seen`` memories of ``classes`` labels, a label with ``count`` memories has the frequency ``(count +
+    1) / (seen + classes)``. The rarity of a new label is 1, that of the only label 0.
 
     Args:
-        count: memories that have it.
-        seen: all memories.
-        classes: labels that there are, this one included.
-
-    Returns:
-        From 0 to 1.
+        count: number of memories with the label.
+        seen: number of all memories.
+        classes: number of labels, including this one.
     """
     size = seen + classes
     if size <= 1:

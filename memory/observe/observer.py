@@ -1,4 +1,4 @@
-"""Scores a stream, keeps what matters of it, and counts the rest on what stands for it."""
+"""Observation of a stream: important observations are stored, others counted."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from memory.errors import DimensionError
 from memory.index import Neighbours
 from memory.merging.visits import known_visits
 from memory.observe.reservoir import Decision, Reservoir
-from memory.observe.scores import BatchScores, Near
+from memory.observe.scores import BatchScores, Neighbourhood
 from memory.persistence.database import Database
 from memory.persistence.log.observations import ObservationSummary
 from memory.persistence.log.operations import OperationResult
 from memory.query import Filter
 from memory.search.retriever import Retriever
 from memory.types import AWAY, Memory, Visit
-from memory.wording.reasons import Plain, Reason
+from memory.wording.reasons import FixedReason, Reason
 
 RESERVOIR_FILE = "reservoir.npz"
-#: Sights wait for a commit at most so long, by the robot's clock, in nanoseconds.
+#: Maximum time that counts wait for a commit, by the robot's clock, in nanoseconds.
 WAIT_NS = 600 * 1_000_000_000
 
 
 class Kept(NamedTuple):
-    """What became of an observation.
+    """Decision for an observation.
 
     Attributes:
-        id: of the memory, or ``None`` when it was not worth keeping.
-        why: the reason; ``reason`` says it in words.
+        id: id of the memory, or ``None`` if it was not stored.
+        why: the reason; ``reason`` is its text.
         importance: from 0 to 1.
-        like: id of the memory that stands for it, on which it is counted where it was not kept; ``None``
-            where there is none.
-        similarity: cosine to that one; NaN where there is nothing to compare.
+        like: id of the memory that represents it and counts it if it was not stored; ``None`` if there is
+            none.
+        similarity: cosine similarity to that memory; NaN without one.
     """
 
     id: int | None
@@ -50,17 +50,17 @@ class Kept(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why, in words."""
+        """The reason in words."""
         return str(self.why)
 
 
 class Observed(NamedTuple):
-    """What became of a batch of observations.
+    """Result of a batch of observations.
 
     Attributes:
-        kept: each, in their order.
-        displaced: ids of stored memories that gave way.
-        generation: of the operation, or ``None`` when nothing changed but counts.
+        kept: decision for each observation, in order.
+        displaced: ids of stored memories that were replaced.
+        generation: number of the operation; ``None`` if only counts changed.
     """
 
     kept: list[Kept]
@@ -68,17 +68,17 @@ class Observed(NamedTuple):
     generation: int | None
 
 
-class _Judged(NamedTuple):
-    """What is to be done with a batch. A key below zero stands for a memory that has no id yet.
+class _BatchPlan(NamedTuple):
+    """Decisions for a batch. Negative keys stand for memories that have no id yet.
 
     Attributes:
-        start: the operation that the store was at.
-        decisions: of each observation, with its importance.
-        chosen: to be stored, by key.
-        why: for the log, of each of these.
-        dropped: rows that are not stored, each with the key of what stands for it.
-        sights: of what is not stored, by the key of what stands for it.
-        gone: ids of stored memories that give way, each with the key of what stands for it.
+        start: operation at which the batch was judged.
+        decisions: decision and importance of each observation.
+        chosen: memories to store, by key.
+        why: reasons for the log, by key.
+        dropped: rows that are not stored, with the key of the memory that represents each.
+        sights: visits of these rows, by that key.
+        gone: ids of replaced memories, with the key of the memory that represents each.
     """
 
     start: int
@@ -91,15 +91,15 @@ class _Judged(NamedTuple):
 
 
 class Observer:
-    """Keeps the reservoir of a store, and watches with it.
+    """Observer of a store with its reservoir.
 
     Args:
-        database: of the store.
-        retriever: that finds what is like an observation.
-        config: of the store.
+        database: database of the store.
+        retriever: search of the store.
+        config: settings of the store.
 
     Attributes:
-        lock: held while memories are judged; for who changes what they are judged by.
+        lock: held while observations are judged.
     """
 
     def __init__(self, database: Database, retriever: Retriever, config: StoreConfig) -> None:
@@ -109,7 +109,7 @@ class Observer:
         self._config = config
         self._file = database.folder / RESERVOIR_FILE
         self._reservoir: Reservoir | None = None
-        self._up_to = -1  # The operation that the reservoir is up to date with.
+        self._up_to = -1  # Operation that the reservoir reflects.
 
     def observe(self, memories: Sequence[Memory], detail: Mapping[str, Any] | None) -> Observed:
         """See :meth:`memory.store.MemoryStore.observe_logged`."""
@@ -117,7 +117,7 @@ class Observer:
             return Observed([], (), None)
         for row, memory in enumerate(memories):
             if memory.id is not None:
-                raise ValueError(f"memories[{row}] has an id: the store gives it")
+                raise ValueError(f"memories[{row}] has an id, but the store sets ids. Remove it")
             dim = self._database.dim
             if memory.embedding is not None and len(memory.embedding) != dim:
                 raise DimensionError(
@@ -128,15 +128,15 @@ class Observer:
             try:
                 judged = self._judge(memories, reservoir)
                 applied = self._write(judged, detail)
-                return self._learned(judged, applied, reservoir)
+                return self._with_ids(judged, applied, reservoir)
             except BaseException:
-                # Nothing was stored: what was chosen makes room again.
+                # Storing failed, so remove the chosen ones from the reservoir.
                 for key in reservoir.kept[reservoir.kept < 0].tolist():
                     reservoir.discard(key)
                 raise
 
     def merged(self, sources: Sequence[int], result: int) -> None:
-        """The result of a merge stands for what the first unique one of its sources stood for."""
+        """Let the result of a merge represent what its first unique source represented."""
         with self.lock:
             if self._reservoir is None and not self._file.exists():
                 return
@@ -149,9 +149,9 @@ class Observer:
                 reservoir.discard(source)
 
     def leave_out(self, ids: Sequence[int]) -> None:
-        """Nothing of these memories stays in the file of the reservoir."""
+        """Remove memories from the reservoir file, so that nothing erased remains."""
         for left in self._file.parent.glob(f".{RESERVOIR_FILE}.*"):
-            left.unlink(missing_ok=True)  # Of a process that was killed while it wrote.
+            left.unlink(missing_ok=True)  # Left by a process that was killed while writing.
         if self._reservoir is None and not self._file.exists():
             return
         reservoir = self._loaded()
@@ -163,15 +163,15 @@ class Observer:
         self.save()
 
     def save(self) -> None:
-        """Write the reservoir for the next start."""
+        """Write the reservoir to its file for the next start."""
         if self._reservoir is not None:
             generation = self._database.generation
             self._reservoir.generation = generation
             self._reservoir.identity = self._database.identity(generation) or ""
             self._reservoir.save(self._file)
 
-    def _judge(self, memories: Sequence[Memory], reservoir: Reservoir) -> _Judged:
-        """Score the observations and offer them to the reservoir, in their order."""
+    def _judge(self, memories: Sequence[Memory], reservoir: Reservoir) -> _BatchPlan:
+        """Score the observations and offer them to the reservoir, in order."""
         batch = BatchScores(
             memories,
             self._database.dim,
@@ -181,7 +181,7 @@ class Observer:
             counts=self._retriever.label_counts(),
             weights=self._config.importance,
         )
-        judged = _Judged(self._database.generation, [], {}, [], {}, {}, {})
+        judged = _BatchPlan(self._database.generation, [], {}, [], {}, {}, {})
         self._follow(reservoir)
         for row, memory in enumerate(memories):
             total = batch.importance(row)
@@ -197,7 +197,7 @@ class Observer:
                 judged.dropped[-1 - key] = decision.evicted_like
                 batch.leave_out(-1 - key)
                 before, its_total = judged.decisions[-1 - key]
-                why = Plain(sort="displaced")
+                why = FixedReason(sort="displaced")
                 judged.decisions[-1 - key] = (before._replace(kept=False, why=why), its_total)
             elif key is not None:
                 judged.gone[key] = decision.evicted_like
@@ -211,8 +211,8 @@ class Observer:
                 judged.sights.setdefault(like, []).extend(known_visits(memories[row]))
         return judged
 
-    def _write(self, judged: _Judged, detail: Mapping[str, Any] | None) -> OperationResult | None:
-        """Store what was chosen, and count the rest; ``None`` where there are only counts, which may wait."""
+    def _write(self, judged: _BatchPlan, detail: Mapping[str, Any] | None) -> OperationResult | None:
+        """Store chosen observations and count the others; ``None`` if only counts changed."""
         counted = {id: seen for id, seen in judged.sights.items() if id >= 0}
         self._database.see(counted)
         if not judged.chosen and not judged.gone and detail is None:
@@ -222,12 +222,12 @@ class Observer:
         there = self._retriever.there(np.array(list(judged.gone), dtype=np.int64))
         for id in np.array(list(judged.gone), dtype=np.int64)[~there].tolist():
             del judged.gone[id]
-        passed_on = self._passed_on(judged)
-        reason = Plain(sort="gave way").to_json()
+        passed_on = self._inherited_visits(judged)
+        reason = FixedReason(sort="gave way").to_json()
         try:
             return self._database.apply(
                 add=[
-                    _seen_again(memory, judged.sights.get(key, [])) for key, memory in judged.chosen.items()
+                    _with_visits(memory, judged.sights.get(key, [])) for key, memory in judged.chosen.items()
                 ],
                 remove=sorted(judged.gone),
                 operation="observe",
@@ -238,14 +238,16 @@ class Observer:
             self._database.pending.take_back(counted)
             raise
 
-    def _learned(self, judged: _Judged, applied: OperationResult | None, reservoir: Reservoir) -> Observed:
-        """Ids in place of keys."""
+    def _with_ids(
+        self, judged: _BatchPlan, applied: OperationResult | None, reservoir: Reservoir
+    ) -> Observed:
+        """Replace keys by ids."""
         ids: dict[int, int] = {}
         if applied is not None:
             ids = dict(zip(judged.chosen, applied.ids, strict=True))
             reservoir.rename(ids)
-            # Unless others wrote meanwhile, and perhaps forgot something.
-            self._up_to = applied.generation if self._alone_since(judged.start, applied) else -1
+            # Otherwise another process wrote meanwhile.
+            self._up_to = applied.generation if self._only_counts_since(judged.start, applied) else -1
         kept = []
         for row, (decision, total) in enumerate(judged.decisions):
             like = judged.dropped.get(row, decision.like)
@@ -253,10 +255,10 @@ class Observer:
             kept.append(Kept(ids.get(-1 - row), decision.why, total, stands, decision.similarity))
         return Observed(kept, tuple(sorted(judged.gone)), None if applied is None else applied.generation)
 
-    def _passed_on(self, judged: _Judged) -> dict[int, list[Visit]]:
-        """What stored memories that give way were seen, by the stored ones that stand for them now.
+    def _inherited_visits(self, judged: _BatchPlan) -> dict[int, list[Visit]]:
+        """Return the visits of replaced memories, by the stored memory that now represents them.
 
-        What an observation of this batch stands for is added to its own sights.
+        Visits of this batch are added to the memory's own visits.
         """
         found: dict[int, list[Visit]] = {}
         for memory in self._database.get(sorted(judged.gone), vectors=False):
@@ -266,19 +268,19 @@ class Observer:
                 target.setdefault(like, []).extend(known_visits(memory))
         return found
 
-    def _alone_since(self, start: int, applied: OperationResult) -> bool:
-        """Whether nothing but sights was written between an operation and another."""
+    def _only_counts_since(self, start: int, applied: OperationResult) -> bool:
+        """True if only counts were written between two operations."""
         between = applied.generation - start - 1
         return not between or all(
             entry.operation == "seen" for entry in self._database.log(start, limit=between)
         )
 
     def _nearest(self, vectors: NDArray[np.float32], k: int, map_id: str) -> Neighbours:
-        """The nearest memories of a map."""
+        """Return the nearest memories of a map."""
         return self._retriever.neighbours(vectors, k, map_id=map_id)
 
-    def _near(self, memory: Memory, radius_m: float) -> Near:
-        """Memories of its map, kind and label around its place."""
+    def _near(self, memory: Memory, radius_m: float) -> Neighbourhood:
+        """Return memories of the same map, kind and label around a place."""
         x, y, _ = memory.place
         same = Filter(
             map_id=memory.map_id,
@@ -289,7 +291,7 @@ class Observer:
         )
         ids = self._database.ids(same)
         away = self._database.poses(ids.tolist())[:, :2] - (x, y)
-        return Near(ids, np.hypot(away[:, 0], away[:, 1]))
+        return Neighbourhood(ids, np.hypot(away[:, 0], away[:, 1]))
 
     def _loaded(self) -> Reservoir:
         if self._reservoir is None:
@@ -297,20 +299,20 @@ class Observer:
             try:
                 self._reservoir = Reservoir.load(self._file)
             except (OSError, ValueError):
-                self._reservoir = Reservoir(wanted)  # A damaged cache is none.
+                self._reservoir = Reservoir(wanted)  # Ignore a damaged cache.
             followed = self._reservoir.generation
             if self._reservoir.identity != self._database.identity(followed):
-                self._reservoir = Reservoir(wanted)  # Of another store, or of what a copy became.
+                self._reservoir = Reservoir(wanted)  # The file belongs to another store or another history.
             old = self._reservoir.config
             if (old.cell_m, old.window_s) == (wanted.cell_m, wanted.window_s):
                 self._reservoir.config = wanted
             else:
-                # Other places and times: what was decided in the old ones says nothing.
+                # Cells or windows changed, so old decisions do not apply.
                 self._reservoir = Reservoir(wanted)
         return self._reservoir
 
     def _follow(self, reservoir: Reservoir) -> None:
-        """What was forgotten, or is gone, stands for nothing any more: the next one like it is new."""
+        """Drop forgotten and gone memories, so that similar observations are new again."""
         if self._up_to == self._database.generation:
             return
         kept = reservoir.kept
@@ -319,8 +321,8 @@ class Observer:
             reservoir.discard(key)
 
 
-def _seen_again(memory: Memory, sights: Sequence[Visit]) -> Memory:
-    """A memory with the sights of its own batch that it stands for."""
+def _with_visits(memory: Memory, sights: Sequence[Visit]) -> Memory:
+    """Return a memory with the visits of the batch that it represents."""
     return (
         dataclasses.replace(memory, **ObservationSummary.of(memory).after(sights).fields())
         if sights

@@ -1,4 +1,4 @@
-"""Whether things are still where they were, have moved, or are gone."""
+"""Belief whether objects are still there, have moved or are gone."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from memory.types import Memory, State
 
 @dataclass(frozen=True, kw_only=True)
 class PresenceOptions:
-    """How much it takes to believe that something is gone.
+    """Thresholds for believing that an object is gone.
 
     Attributes:
-        same: when an observation is of a known thing at its place.
-        moved_similarity: least cosine between a thing that is gone and one elsewhere that is taken for it.
-        detection_probability: of a thing that is there and in view.
-        prior: probability that a thing is still there before anything is known.
-        gone_below: a thing less probable than this is gone.
-        apart_s: looks closer in time than this count once, because what hid a thing from one hid it from all.
-        same_look_s: an observation belongs to the views at most this far from it in time.
+        same: when an observation is of a known object at its place.
+        moved_similarity: minimum cosine similarity between a gone object and its observation elsewhere.
+        detection_probability: probability of detecting a visible object.
+        prior: probability that an object is still there, before any view.
+        gone_below: probability below which an object is gone.
+        apart_s: views closer in time than this count once, because the same occluder may hide the object
+            in all.
+        same_look_s: maximum time between an observation and its view, in seconds.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of range.
     """
 
     same: MergeOptions = field(default_factory=MergeOptions)
@@ -52,17 +53,17 @@ class PresenceOptions:
 
 @dataclass(frozen=True)
 class Presence:
-    """What is believed about a known thing.
+    """Belief about a known object.
 
     Attributes:
-        state: ``"present"``: seen again; ``"gone"``: its place was seen empty; ``"moved"``: gone, and seen
-            elsewhere; ``"unknown"``: too little to say.
+        state: ``"present"`` (seen again), ``"gone"`` (its place was seen empty), ``"moved"`` (gone, and
+            seen elsewhere) or ``"unknown"``.
         probability: that it is still at its place.
-        seen: observations of it at its place.
-        missed: independent looks after the last of these that should have shown it.
-        last_seen_ns: last observation at its place, old or new.
-        moved_to: row of the observation elsewhere, for ``"moved"``.
-        reasons: sentences, the first the most important.
+        seen: number of observations at its place.
+        missed: number of independent later views that should have shown it.
+        last_seen_ns: last observation at its place.
+        moved_to: row of its observation elsewhere, if moved.
+        reasons: sentences, the most important first.
     """
 
     state: State
@@ -76,12 +77,12 @@ class Presence:
 
 @dataclass(frozen=True)
 class Change:
-    """What looking again has shown.
+    """Comparison of known objects with new observations.
 
     Attributes:
-        known: one for each known thing.
-        matched: row of the known thing that each observation is of, at its place; -1 for none.
-        moved_from: row of the known thing that each observation shows elsewhere; -1 for none.
+        known: belief about each known object.
+        matched: for each observation, the row of the known object at its place; -1 for none.
+        moved_from: for each observation, the row of the known object that moved there; -1 for none.
         reasons: a sentence for each observation.
     """
 
@@ -92,7 +93,7 @@ class Change:
 
     @property
     def new(self) -> NDArray[np.int64]:
-        """Rows of observations that are of no known thing."""
+        """Rows of observations that match no known object."""
         return np.flatnonzero((self.matched < 0) & (self.moved_from < 0))
 
 
@@ -102,46 +103,44 @@ def look_again(
     views: Views,
     options: PresenceOptions | None = None,
 ) -> Change:
-    """Compare what is known with what was seen: still there, moved, gone, or new.
+    """Compare known objects with new observations and views.
 
-    An observation is of the closest known thing that it could be at its place, and of two from one frame the
-    closer. A known thing becomes less
-    probable with each independent look that should have shown it after it was last seen (Bayes' rule with
-    ``detection_probability``; false detections are left aside). A thing that is gone, and that looks like an
-    observation of its map, kind and label which is of nothing known, has moved there; pairs are taken by
-    falling similarity, each thing and each observation once. Likeness needs embeddings: without them a thing
-    is gone, and what is elsewhere is new.
+    An observation matches the closest known object that it fits; of two observations in one frame, the closer
+    one matches. Each later independent view without a detection reduces the probability of an object (Bayes'
+    rule with ``detection_probability``; false detections are ignored). A gone object that resembles an
+    unmatched observation of its map, kind and label has moved there. Pairs are matched by decreasing
+    similarity. This needs embeddings; without them, such an object is gone and the observation is new.
 
     Args:
-        known: N memories of one map, those around where was looked: every pair is compared.
-        observations: what was detected in the views, of the same map; each knows its time.
-        views: the looks, also those that showed nothing.
-        options: the defaults where not given.
+        known: N memories of one map around the views; all pairs are compared.
+        observations: detections in the views, in the same map.
+        views: all views, also those without detections.
+        options: thresholds.
 
     Raises:
-        ValueError: several maps, embeddings of different sizes, or a position that is not known.
+        ValueError: several maps, embeddings of different sizes, or an unknown position.
     """
     options = options or PresenceOptions()
     together = [*known, *observations]
     maps = sorted({memory.map_id for memory in together})
     if len(maps) > 1:
-        raise ValueError(f"everything must be of one map, got {', '.join(maps)}: look at one after the other")
+        raise ValueError(f"all memories must be of one map, got {', '.join(maps)}. Compare one map at a time")
     features = Features.of(together, options.same)
-    matched = _matched(features, len(known), options.same)
+    matched = _match_known(features, len(known), options.same)
     times = np.array([memory.time_ns for memory in observations], dtype=np.int64)
     visible = expected_visible(views, features.position[: len(known)])
     found = [
         _presence(memory, times[matched == row], views.time_ns[visible[:, row]], options)
         for row, memory in enumerate(known)
     ]
-    likeness = _likeness(features, known, matched, times)
+    likeness = _similarities(features, known, matched, times)
     last = np.array([presence.last_seen_ns for presence in found], dtype=np.int64)
     gone = np.array([presence.state == "gone" for presence in found], dtype=bool)
     free = np.expand_dims(gone, 1) & (times > np.expand_dims(last, 1))
     moved_from = np.full(len(observations), -1)
     for row, observation in _best_pairs(np.where(free, likeness, -np.inf), options.moved_similarity):
         moved_from[observation] = row
-        found[row] = _moved(
+        found[row] = _moved_presence(
             found[row], known[row], observations[observation], observation, likeness[row, observation]
         )
     reasons = tuple(
@@ -153,9 +152,9 @@ def look_again(
     return Change(tuple(found), matched, moved_from, reasons)
 
 
-def _matched(features: Features, count: int, options: MergeOptions) -> NDArray[np.int64]:
-    """Row of the known thing that each observation is of, at its place; one observation of a frame each."""
-    # What is known may hold these very observations already: its own frame says nothing here.
+def _match_known(features: Features, count: int, options: MergeOptions) -> NDArray[np.int64]:
+    """Return the row of the known object that each observation matches; one per frame."""
+    # Known memories may include these observations, so ignore their own frames.
     alone = features._replace(frame=np.full(len(features.frame), -1))
     rows = np.arange(count)
     candidates: list[tuple[float, int, int]] = []
@@ -177,11 +176,11 @@ def _matched(features: Features, count: int, options: MergeOptions) -> NDArray[n
 def _presence(
     memory: Memory, seen_ns: NDArray[np.int64], looked_ns: NDArray[np.int64], options: PresenceOptions
 ) -> Presence:
-    """What the sights of a thing, and the looks that should have shown it, say about it."""
+    """Return the belief about an object from its observations and missed views."""
     last = max([memory.last_sight_ns, *seen_ns.tolist()])
     missed, previous = 0, last
     for time in sorted(looked_ns.tolist()):
-        # The first miss need only be of another look than the last sight, not apart from it.
+        # The first missed view must differ from the last observation, but may be close in time.
         gap_s = options.same_look_s if missed == 0 else options.apart_s
         if time > last and time - previous > gap_s * 1e9:
             missed, previous = missed + 1, time
@@ -201,10 +200,10 @@ def _presence(
     return Presence(state, probability, len(seen_ns), missed, last, None, reasons)
 
 
-def _likeness(
+def _similarities(
     features: Features, known: Sequence[Memory], matched: NDArray[np.int64], times: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """(N, observations) float64 cosine of known things to later observations of nothing known; else -inf."""
+    """Return (N, observations) similarities of gone objects to later unmatched observations; else -inf."""
     count = len(known)
     likeness = np.full((count, len(matched)), -np.inf)
     has_vector = np.asarray(features.embedding.any(axis=1))
@@ -218,7 +217,7 @@ def _likeness(
 
 
 def _best_pairs(likeness: NDArray[np.float64], least: float) -> list[tuple[int, int]]:
-    """Things with observations that look like them, the most alike first, each once."""
+    """Match objects and observations by decreasing similarity, each once."""
     rows, columns = np.nonzero(likeness >= least)
     pairs: list[tuple[int, int]] = []
     used_rows: set[int] = set()
@@ -232,23 +231,23 @@ def _best_pairs(likeness: NDArray[np.float64], least: float) -> list[tuple[int, 
     return pairs
 
 
-def _moved(
+def _moved_presence(
     presence: Presence, memory: Memory, observed: Memory, observation: int, similarity: float
 ) -> Presence:
-    """A thing that is gone, and was seen elsewhere."""
+    """Return the belief about an object that moved."""
     distance_m = math.dist(memory.place, observed.place)
     reason = f"one like it, similarity {similarity:.2f}, is {distance_m:.1f} m away"
     return replace(presence, state="moved", moved_to=observation, reasons=(reason, *presence.reasons))
 
 
 def _name(memory: Memory, row: int) -> str:
-    """A known thing in words."""
+    """Return an object in words."""
     number = f"row {row}" if memory.id is None else f"memory {memory.id}"
     return f"{memory.label or memory.kind} ({number})"
 
 
 def _matched_words(memory: Memory, features: Features, row: int, observation: int) -> str:
-    """Why an observation is of a known thing at its place."""
+    """Return why an observation matches a known object at its place."""
     offset = features.position[observation] - features.position[row]
     summed = features.covariance[observation] + features.covariance[row]
     distance = math.sqrt(float(mahalanobis_squared(offset[None], summed[None])[0]))
@@ -262,7 +261,7 @@ def _elsewhere_words(
     moved_from: int,
     options: PresenceOptions,
 ) -> str:
-    """Why an observation is of a thing that has moved, or new."""
+    """Return why an observation is of a moved or new object."""
     if moved_from >= 0:
         name = _name(known[moved_from], moved_from)
         return f"{name} has moved: similarity {likeness[moved_from]:.2f}, and its old place was seen empty"

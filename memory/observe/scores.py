@@ -1,4 +1,4 @@
-"""What is new among the observations of a batch: each is compared with what was kept before it."""
+"""Novelty of the observations of a batch, each compared with those kept before it."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from memory.index.neighbours import unit_rows
 from memory.observe.importance import Importance, importance, rarity_of
 from memory.persistence.rows import to_half
 from memory.types import Memory, Position
-from memory.wording.reasons import Scored
+from memory.wording.reasons import ScoreReason
 
-#: Observations whose products with all that was kept are computed at once.
+#: Observations whose similarities are computed at once.
 BLOCK = 256
-#: Stored neighbours of each that are asked for at first: some may be displaced meanwhile.
+#: Stored neighbours in the first search; some may be replaced meanwhile.
 STORED = 4
 
 
-class Near(NamedTuple):
+class Neighbourhood(NamedTuple):
     """Stored memories around a place.
 
     Attributes:
         ids: (n,) int64.
-        distance_m: (n,) float64, in the plane.
+        distance_m: (n,) float64 distances in the plane.
     """
 
     ids: NDArray[np.int64]
     distance_m: NDArray[np.float64]
 
 
-#: Of (queries, dim) vectors, the k nearest stored memories of a map.
+#: Returns the k nearest stored memories of a map for (queries, dim) vectors.
 Search = Callable[[NDArray[np.float32], int, str], Neighbours]
-#: Stored memories of the map, kind and label of a memory within so many metres of it.
-NearSearch = Callable[[Memory, float], Near]
+#: Returns stored memories of the same map, kind and label within a radius in metres.
+NearSearch = Callable[[Memory, float], Neighbourhood]
 Group = tuple[str, str, str]
 
 
 class BatchScores:
-    """Scores of the observations of a batch that is gone through in order: as if each came alone.
+    """Scores of the observations of a batch, computed in order as if each came alone.
 
-    An observation is compared with the stored memories of its map, without those that :meth:`forget` named,
-    and with the earlier observations of its map that :meth:`keep` named and :meth:`leave_out` did not. What
-    was kept counts with the half-precision vector that is stored. Labels are counted in the same way.
+    An observation is compared with the stored memories of its map, except those removed by :meth:`forget`,
+    and with earlier observations that :meth:`keep` added and :meth:`leave_out` did not remove. Kept
+    observations count with their half-precision vectors. Label counts follow the same rules.
 
-    Without a vector an observation is compared by place: with what is known of its map, kind and label, with
-    a vector or not. Its similarity falls from 1 at the same place to 0 at ``near_m``.
+    An observation without a vector is compared by place with memories of its map, kind and label. Its
+    similarity falls from 1 at the same place to 0 at ``near_m``.
 
     Args:
-        memories: the observations, with default vectors of ``dim`` numbers or none.
-        dim: of the store.
-        search: finds stored memories.
-        counts: of stored memories by label.
-        weights: of the parts of importance.
-        near: finds stored memories by place; without it there is nothing to compare where no vector is.
-        near_m: metres in the plane, above 0.
+        memories: observations with default vectors of length ``dim``, or without.
+        dim: vector length of the store.
+        search: search for similar stored memories.
+        counts: number of stored memories by label.
+        weights: weights of importance.
+        near: search for stored memories by place; ``None`` disables comparison by place.
+        near_m: radius in metres, above 0.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BatchScores:
         self._memories = memories
         self._near_search = near
         self._near_m = near_m
-        # Where what was kept of the batch is, by map, kind and label.
+        # Places of kept observations, by map, kind and label.
         self._kept_at: dict[Group, dict[int, Position]] = {}
         self._search = search
         self._weights = weights
@@ -87,10 +87,10 @@ class BatchScores:
         self._reward = np.array([memory.reward for memory in memories])
         self._uncertainty = np.array([1.0 - memory.confidence for memory in memories])
         self._marked = np.array([memory.marked for memory in memories], dtype=np.bool_)
-        # Of each observation, once its turn has come.
+        # Scores of the observations processed so far.
         self._similarity = np.full(len(memories), np.nan)
         self._rarity = np.zeros(len(memories))
-        # The score is linear in novelty and in rarity: it is known from three corners of the two.
+        # The score is linear in novelty and rarity, so three corners define it.
         self._low, self._novel, self._rare = (
             self._score(np.arange(len(memories)), np.array(similarity), np.array(rarity)).total.tolist()
             for similarity, rarity in ((1.0, 0.0), (0.0, 0.0), (1.0, 1.0))
@@ -114,7 +114,7 @@ class BatchScores:
             here = np.flatnonzero(self._with & (self._maps == code))
             if len(here):
                 found = search(self._asked[here], STORED, name)
-                # Of a store with fewer memories there are fewer.
+                # A small store returns fewer.
                 some = np.ix_(here, np.arange(found.ids.shape[1]))
                 self._near_ids[some], self._near[some] = found.ids, found.scores
         self._gone: set[int] = set()
@@ -125,7 +125,7 @@ class BatchScores:
         self._counted = np.zeros((0, 0), np.bool_)
 
     def importance(self, row: int) -> float:
-        """Of an observation whose turn has come."""
+        """Return the importance of the next observation."""
         label = self._labels[row]
         similarity, rarity = self.similarity(row), self._rarity_of(label)
         self._similarity[row], self._rarity[row] = similarity, rarity
@@ -134,16 +134,16 @@ class BatchScores:
         total = low + novelty * (self._novel[row] - low) + rarity * (self._rare[row] - low)
         return float(min(max(total, 0.0), 1.0))
 
-    def explain(self, rows: Sequence[int]) -> list[Scored]:
-        """What was scored."""
+    def explain(self, rows: Sequence[int]) -> list[ScoreReason]:
+        """Explain the scores of some rows."""
         some = np.array(rows, dtype=np.int64)
         scores = self._score(some, self._similarity[some], self._rarity[some])
         return [scores.explain(at) for at in range(len(some))]
 
     def similarity(self, row: int) -> float:
-        """Cosine of an observation with the nearest that is known; NaN where nothing can be compared.
+        """Return the cosine similarity to the nearest known memory; NaN if there is none.
 
-        Without a vector, how close it is to something known of its kind and label.
+        Without a vector, return the closeness to a known memory of its kind and label.
         """
         if not self._with[row]:
             return self._closeness(row)
@@ -156,7 +156,7 @@ class BatchScores:
         return nearest if nearest > -math.inf else math.nan
 
     def keep(self, row: int) -> None:
-        """The observation that was scored last is kept: later ones are compared with it."""
+        """Add the last scored observation to the known ones."""
         self._count(self._labels[row], 1)
         memory = self._memories[row]
         if memory.position is not None:
@@ -166,7 +166,7 @@ class BatchScores:
             self._counted[self._maps[row], self._place[row]] = True
 
     def leave_out(self, row: int) -> None:
-        """An observation that was kept is displaced by a later one."""
+        """Remove a replaced observation from the known ones."""
         self._count(self._labels[row], -1)
         self._kept_at.get(_group(self._memories[row]), {}).pop(row, None)
         if self._with[row]:
@@ -174,7 +174,7 @@ class BatchScores:
             self._counted[self._maps[row], self._place[row]] = False
 
     def forget(self, id: int, labels: Sequence[str]) -> None:
-        """A stored memory is displaced; without a label where another thread just removed it."""
+        """Remove a replaced stored memory from the known ones; without a label if already removed."""
         self._gone.add(id)
         for label in labels:
             self._count(label, -1)
@@ -202,17 +202,19 @@ class BatchScores:
         )
 
     def _multiply(self, first: int) -> None:
-        """The products of the next observations with all that was kept, and with each other."""
+        """Compute the similarities of the next observations to the kept ones and to each other."""
         self._start, self._stop = first, min(first + BLOCK, len(self._asked))
         rows = [*self._kept, *range(self._start, self._stop)]
         self._products = self._asked[self._start : self._stop] @ self._stored[rows].T
         self._place = {row: place for place, row in enumerate(rows)}
-        # By map: what counts there.
+        # By map.
         self._counted = np.zeros((int(self._maps.max()) + 1, len(rows)), np.bool_)
         self._counted[self._maps[self._kept], np.arange(len(self._kept))] = True
 
     def _closeness(self, row: int) -> float:
-        """From 1 at the place of something known of its map, kind and label to 0 out of reach; or NaN."""
+        """Return the closeness to the nearest known memory of the same map, kind and label, from 0 to 1, or
+        NaN.
+        """
         if self._near_search is None:
             return math.nan
         memory = self._memories[row]
@@ -226,7 +228,7 @@ class BatchScores:
         return 1.0 - away / self._near_m if away < self._near_m else math.nan
 
     def _nearest_stored(self, row: int) -> float:
-        """Of the stored memories that were not displaced; minus infinity where there is none."""
+        """Return the similarity to the nearest stored memory; minus infinity if there is none."""
         ids, scores = self._near_ids[row].tolist(), self._near[row].tolist()
         if self._gone and ids[-1] >= 0 and self._gone.issuperset(ids):
             found = self._search(self._asked[row : row + 1], len(self._gone) + 1, self._names[row])

@@ -1,4 +1,4 @@
-"""What a sensor should have seen from where it was."""
+"""Views of a sensor, and what it should have seen."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """Looks of a sensor at the world, a row for each of ``V``.
+    """Views of a sensor, one row for each of ``V``.
 
     Attributes:
-        position: (V, 3) float64, of the sensor in metres in the map frame.
-        yaw: (V,) float64, radians, the middle of its field of view counter-clockwise from +x.
+        position: (V, 3) float64 sensor position in metres in the map frame.
+        yaw: (V,) float64 radians, centre of the field of view, counter-clockwise from +x.
         time_ns: (V,) int64.
-        range_m: (V,) float64, how far it detects; one number for all is allowed here and below.
-        field_of_view_rad: (V,) float64, whole horizontal angle, up to 2 pi.
-        near_m: (V,) float64, closer than this it sees nothing.
-        elevation_rad: least and largest angle above the horizontal.
-        free_m: (V, bins) float64 or ``None``: how far the view was free, by bearing in equal bins from the
-            right edge of the field of view to the left; infinite where nothing was hit. Without it whatever
-            hides a thing goes unnoticed.
+        range_m: (V,) float64 maximum detection distance; a single number is also accepted here and below.
+        field_of_view_rad: (V,) float64 horizontal angle, up to 2 pi.
+        near_m: (V,) float64 minimum detection distance.
+        elevation_rad: minimum and maximum angle above the horizontal.
+        free_m: (V, bins) float64 free distance by bearing, in equal bins from the right edge of the field
+            of view to the left; infinite if nothing was hit. Without it, occlusion is ignored.
 
     Raises:
-        ValueError: shapes do not fit, or numbers are out of range.
+        ValueError: shapes do not match, or a number is out of range.
     """
 
     position: NDArray[np.float64]
@@ -68,14 +67,14 @@ class Views:
             if free.ndim != 2 or len(free) != count or free.shape[1] == 0:
                 raise ValueError(f"free_m must have shape ({count}, bins), got {free.shape}")
             if np.isnan(free).any():
-                raise ValueError("free_m must not be NaN: use inf where nothing was hit, 0 where unknown")
+                raise ValueError("free_m must not be NaN. Use inf if nothing was hit, 0 if unknown")
             object.__setattr__(self, "free_m", free)
 
     def __len__(self) -> int:
         return len(self.position)
 
     def select(self, rows: NDArray[np.int64]) -> Views:
-        """Some of the looks."""
+        """Return some of the views."""
         return replace(
             self,
             position=self.position[rows],
@@ -91,15 +90,14 @@ class Views:
 def expected_visible(
     views: Views, positions: ArrayLike, *, margin_m: float = 0.3, margin_rad: float = 0.02
 ) -> NDArray[np.bool_]:
-    """Which positions each view should have shown.
+    """Return which positions each view should have shown.
 
     Args:
-        views: V of them.
+        views: V views.
         positions: (N, 3) metres in the map frame of the views.
-        margin_m: what is closer than this to the near or far end counts as out of view. In front of what
-            was hit it counts as in view: a thing stops the view at its own surface, this much before its
-            centre.
-        margin_rad: the same at the sides of the field of view.
+        margin_m: margin at the near and far end of the range. A position this close behind a hit counts
+            as visible, because the surface of an object is in front of its centre.
+        margin_rad: margin at the sides of the field of view.
 
     Returns:
         (V, N) bool.
@@ -134,18 +132,18 @@ def expected_visible(
 def seen_through(
     views: Views, positions: ArrayLike, widths_m: ArrayLike, lengths_m: ArrayLike, *, margin_m: float = 0.3
 ) -> NDArray[np.bool_]:
-    """Which views looked through the place of a thing: had it been there, it would have stopped them.
+    """Return which views looked through the place of an object.
 
-    All around its middle, as wide as its narrow side, the view must be free to behind its far end.
+    The view must be free to behind the far end of the object, across its narrow side.
 
     Args:
-        views: V of them, with ``free_m`` no further than is known.
+        views: V views, with ``free_m`` no farther than measured.
         positions: (N, 3) metres in the map frame of the views.
-        widths_m, lengths_m: (N,) of the things, whichever way they are turned.
-        margin_m: so much further it must be free.
+        widths_m, lengths_m: (N,) sizes of the objects.
+        margin_m: additional free distance.
 
     Returns:
-        (V, N) bool; without ``free_m`` nothing is known to be free.
+        (V, N) bool; all False without ``free_m``.
 
     Raises:
         ValueError: arrays of other shapes.
@@ -167,7 +165,7 @@ def seen_through(
     bearing = np.arctan2(offset[..., 1], offset[..., 0]) - np.asarray(views.yaw)[:, None]
     half = np.arctan2(np.minimum(short, long) / 2.0, np.maximum(distance, 1e-9))
     whole, bins = np.asarray(views.field_of_view_rad)[:, None], views.free_m.shape[1]
-    # As many directions as there are bins across the widest thing in view.
+    # Use as many directions as bins across the widest object.
     widest = float(half[through].max(initial=0.0))
     count = 2 * math.ceil(widest / (float(whole.min(initial=2.0 * math.pi)) / bins)) + 1
     for part in np.linspace(-1.0, 1.0, count):

@@ -102,7 +102,7 @@ class Queries(ABC):
         with self._read() as connection:
             return engine_of(connection).select_ids(connection, filter, order=order, limit=limit)
 
-    def seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
+    def ids_seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
         """Return the matches seen within ``between_ns``, see :func:`.visits.select_seen`."""
         with self._read() as connection:
             return select_seen(connection, filter, limit=limit)

@@ -1,4 +1,4 @@
-"""Answers: each is a sentence with ``str()`` and plain values with ``to_json()``."""
+"""Answers. ``str()`` returns the sentence, ``to_json()`` the plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.robots import seen_by
-from memory.plain_values import UNTOLD, to_plain
+from memory.plain_values import OMITTED, to_plain
 from memory.questions.visits import first_within
 from memory.types import AWAY, Hit, Memory, State
 from memory.wording.words import (
@@ -24,29 +24,38 @@ from memory.wording.words import (
     point,
 )
 
-#: How a thing that was asked for was found.
+#: How the object of a question was found.
 How = Literal["id", "label", "text", "similar"]
+
+#: Begins the words of a search by similarity.
+SIMILAR_TO = "similar to "
+
+
+def quoted(what: str) -> str:
+    """Return the words of a question in quotation marks, without the note about a corrected word."""
+    words, note, rest = what.partition(" (read for ")
+    return f"'{words}'{note}{rest}"
 
 
 class Answer:
-    """A dataclass whose fields are the answer, ``question`` first; ``str()`` says it."""
+    """Base of the answers: dataclasses with the name of the question as first field."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; without fields that only the sentence needs."""
+        """Return plain values, without the fields that only the sentence needs."""
         found: dict[str, Any] = to_plain(self)
         return found
 
 
 @dataclass(frozen=True)
 class Sighting(Answer):
-    """When and where something was seen, for the last or the first time.
+    """When and where an object was first or last seen.
 
     Attributes:
-        what: that was asked for, in words.
-        memory: of it, or ``None``: it is not remembered.
-        time_ns: of the observation.
-        how: the memory was found by its label, its words or its likeness.
-        similarity: cosine, where it was found by likeness.
+        what: object in words.
+        memory: memory of it; ``None`` if there is none.
+        time_ns: time of the observation.
+        how: found by id, label, text or similarity.
+        similarity: cosine similarity, if found by it.
     """
 
     question: Literal["last_seen", "first_seen"]
@@ -58,7 +67,7 @@ class Sighting(Answer):
 
     def __str__(self) -> str:
         if self.memory is None or self.time_ns is None:
-            return f"{self.what} is not remembered."
+            return f"No memory of {quoted(self.what)}."
         alike = "" if self.similarity is None else f", similarity {self.similarity:.2f}"
         return (
             f"{self.what} was {self.question.replace('_', ' ')} on {moment(self.time_ns)} at"
@@ -67,13 +76,13 @@ class Sighting(Answer):
         )
 
     def _away(self, memory: Memory) -> str:
-        """That it is not there any more, where that is known."""
+        """Return a sentence about its state if it is gone or moved."""
         if self.question == "first_seen" or memory.state not in AWAY:
             return ""
-        return f" It is {STATE_WORDS[memory.state]} by now."
+        return f" It is {STATE_WORDS[memory.state]} now."
 
     def _by(self, memory: Memory) -> str:
-        """Who saw it, where several robots share the memory: the one that is meant first."""
+        """Return which robots saw it; the one that made the observation comes first."""
         shares = seen_by(memory)
         if not shares:
             return ""
@@ -86,13 +95,13 @@ class Sighting(Answer):
 
 @dataclass(frozen=True)
 class Nearby(Answer):
-    """What is around a point.
+    """Memories around a point.
 
     Attributes:
         position: x, y (and z) in metres.
-        radius_m: in the plane.
-        total: how many there are.
-        hits: the closest first, with ``"distance_m"`` among their parts.
+        radius_m: radius in the plane.
+        total: number of memories within the radius.
+        hits: the closest first, with ``"distance_m"`` in their parts.
     """
 
     question: Literal["near"] = field(default="near", init=False)
@@ -104,20 +113,20 @@ class Nearby(Answer):
     def __str__(self) -> str:
         around = f"within {self.radius_m:g} m of {point(self.position)}"
         if not self.hits:
-            return f"Nothing is remembered {around}."
+            return f"No memories {around}."
         parts = [f"{name(hit.memory)} at {hit.parts['distance_m']:.1f} m" for hit in self.hits]
         return f"{plural(self.total, 'memory', 'memories')} {around}: {listed(parts, total=self.total)}."
 
 
 @dataclass(frozen=True)
 class Happened(Answer):
-    """What was between two times.
+    """Memories of a time range.
 
     Attributes:
-        between_ns: both included.
-        total: how many there are.
-        memories: in the order in which they were first seen then, as many as were asked for.
-        what: label or words that were asked for; empty for everything.
+        between_ns: first and last nanosecond.
+        total: number of memories.
+        memories: in the order in which they were first seen in this time, up to the limit.
+        what: label or words of the query; empty for all.
     """
 
     question: Literal["between"] = field(default="between", init=False)
@@ -130,7 +139,7 @@ class Happened(Answer):
         span = between_words(self.between_ns)
         of = f" of {self.what}" if self.what else ""
         if not self.total:
-            return f"Nothing is remembered{of} {span}."
+            return f"No memories{of} {span}."
         parts = [
             f"{name(memory)} on {moment(first_within(memory, self.between_ns))} at {point(memory.position)}"
             for memory in self.memories
@@ -140,13 +149,13 @@ class Happened(Answer):
 
 @dataclass(frozen=True)
 class Changed(Answer):
-    """What is different since a time.
+    """Changes since a time.
 
     Attributes:
         since_ns: the time.
-        new: seen for the first time since then, the oldest first.
-        gone: found to be no longer there since then.
-        moved: found to have moved since then.
+        new: first seen since then, the oldest first.
+        gone: marked as gone since then.
+        moved: marked as moved since then.
     """
 
     question: Literal["changed_since"] = field(default="changed_since", init=False)
@@ -166,17 +175,16 @@ class Changed(Answer):
 
 @dataclass(frozen=True)
 class HowOften(Answer):
-    """How often and how long something was seen.
+    """How often and how long an object was seen.
 
     Attributes:
-        what: that was asked for, in words.
-        memories: that are kept of it.
-        sightings: observations that these stand for.
-        days: distinct days (UTC) that it is known to have been seen on.
-        visits: stretches of time without a longer pause.
-        total_s: length of these together, in seconds.
-        longest_s: of the longest.
-        first_ns, last_ns: of all; ``None`` where there is nothing.
+        what: object in words.
+        memories: number of its memories.
+        sightings: number of observations.
+        days: number of days (UTC) with a known observation.
+        visits: number of visits, which are periods without a longer pause.
+        total_s, longest_s: duration of all visits and of the longest, in seconds.
+        first_ns, last_ns: first and last observation; ``None`` if there is none.
     """
 
     question: Literal["how_often"] = field(default="how_often", init=False)
@@ -192,7 +200,7 @@ class HowOften(Answer):
 
     def __str__(self) -> str:
         if self.first_ns is None or self.last_ns is None:
-            return f"{self.what} is not remembered."
+            return f"No memory of {quoted(self.what)}."
         return (
             f"{self.what} was seen {plural(self.sightings, 'time')} on {plural(self.days, 'day')}, from"
             f" {moment(self.first_ns)} to {moment(self.last_ns)}; in view for {duration(self.total_s)} in"
@@ -202,18 +210,18 @@ class HowOften(Answer):
 
 @dataclass(frozen=True)
 class HowMany(Answer):
-    """How many memories there are of something.
+    """Number of memories of an object class.
 
     Attributes:
-        what: that was asked for, in words; empty for everything.
-        place: in words.
-        between_ns: of which time, both ends included; ``None`` for all times.
-        memories: how many, of all states.
-        sightings: observations that they stand for.
-        things: how many different things they are of: memories that share a track are of one, as those of
-            a car that parked, drove off and parked again; a memory without tracks is a thing of its own.
-        by_label, by_state: how many of each.
-        first_ns, last_ns: of the observations; ``None`` where there is nothing.
+        what: object in words; empty for everything.
+        place: place in words.
+        between_ns: first and last nanosecond; ``None`` for all times.
+        memories: number of memories in any state.
+        sightings: number of observations.
+        things: number of distinct objects. Memories that share a track are of one object, such as a car that
+            parked, drove off and parked again. A memory without tracks counts as one object.
+        by_label, by_state: number of memories of each.
+        first_ns, last_ns: first and last observation; ``None`` if there is none.
     """
 
     question: Literal["how_many"] = field(default="how_many", init=False)
@@ -229,19 +237,19 @@ class HowMany(Answer):
     last_ns: int | None
 
     def __str__(self) -> str:
-        where = "" if self.place == "all maps" else f" in {self.place}".replace(" in the ", " within the ")
+        where = "" if self.place == "all maps" else f" in {self.place}"
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if self.first_ns is None or self.last_ns is None:
-            return f"{self.what or 'Anything'} is not remembered{where}{when}."
+            return f"No memories{f' of {quoted(self.what)}' if self.what else ''}{where}{when}."
         states = [
             f"{self.by_state.get(state, 0)} {words}"
             for state, words in STATE_WORDS.items()
             if state == "present" or self.by_state.get(state)
         ]
         what = f" of {self.what}" if self.what else ""
-        # The number of those that are there comes first: it is what most people mean.
+        # The number of present objects comes first: it is what most people ask for.
         believed = f"{listed(states, most=len(states))}, of " if len(states) > 1 else ""
-        apart = "" if self.things == self.memories else f", {plural(self.things, 'thing')} by their tracks"
+        apart = "" if self.things == self.memories else f", {plural(self.things, 'object')} by their tracks"
         kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
         return (
             f"{believed}{plural(self.memories, 'memory', 'memories')}{what}{where}{when}{apart}{kinds};"
@@ -250,7 +258,7 @@ class HowMany(Answer):
 
 
 def between_words(span: tuple[int, int]) -> str:
-    """A time in words; open ends are not named."""
+    """Return a time range in words; open ends are omitted."""
     if span[1] >= 2**63 - 1:
         return f"since {moment(span[0])}"
     if span[0] <= -(2**63):
@@ -260,15 +268,15 @@ def between_words(span: tuple[int, int]) -> str:
 
 @dataclass(frozen=True)
 class StillThere(Answer):
-    """Whether something is where it was.
+    """Belief about whether an object is where it was.
 
     Attributes:
-        what: that was asked for, in words.
-        memory: of it, or ``None``: it is not remembered.
-        state: what is believed.
-        probability: that it is at its place, where looks or later sights say something.
-        reasons: sentences, the first the most important.
-        moved_to: the memory of it elsewhere.
+        what: object in words.
+        memory: memory of it; ``None`` if there is none.
+        state: believed state.
+        probability: that it is at its place; ``None`` without views or later observations.
+        reasons: the most important first.
+        moved_to: memory of it at another place.
     """
 
     question: Literal["still_there"] = field(default="still_there", init=False)
@@ -281,8 +289,8 @@ class StillThere(Answer):
 
     def __str__(self) -> str:
         if self.memory is None:
-            return f"{self.what} is not remembered."
-        said = {
+            return f"No memory of {quoted(self.what)}."
+        belief = {
             "present": "is still there",
             "gone": "is gone",
             "moved": "has moved",
@@ -291,22 +299,22 @@ class StillThere(Answer):
         to = "" if self.moved_to is None else f" to {point(self.moved_to.position)}"
         seen = f"last seen on {moment(self.memory.last_sight_ns)} at {point(self.memory.position)}"
         which = "" if "(memory " in self.what else f" (memory {self.memory.id})"
-        return f"{self.what}{which} {said}{to}: {'; '.join(self.reasons)}; {seen}."
+        return f"{self.what}{which} {belief}{to}: {'; '.join(self.reasons)}; {seen}."
 
 
 @dataclass(frozen=True)
 class Summary(Answer):
-    """What is remembered of a place.
+    """Summary of the memories of a place.
 
     Attributes:
-        place: in words.
-        memories: how many.
-        things: how many different things they are of, as far as tracks tell.
-        sightings: observations that they stand for.
-        by_label, by_kind, by_state: how many of each.
-        first_ns, last_ns: of the observations; ``None`` where there is nothing.
-        important: the most important memories, the most important first.
-        changed: what is different since a time, where one was given.
+        place: place in words.
+        memories: number of memories.
+        things: number of distinct objects, according to their tracks.
+        sightings: number of observations.
+        by_label, by_kind, by_state: number of memories of each.
+        first_ns, last_ns: first and last observation; ``None`` if there is none.
+        important: the most important memories first.
+        changed: changes since a time, if one was given.
     """
 
     question: Literal["summarise"] = field(default="summarise", init=False)
@@ -324,9 +332,9 @@ class Summary(Answer):
 
     def __str__(self) -> str:
         if self.first_ns is None or self.last_ns is None:
-            return f"Nothing is remembered of {self.place}."
+            return f"No memories in {self.place}."
         text = (
-            f"Of {self.place}: {plural(self.memories, 'memory', 'memories')} of"
+            f"In {self.place}: {plural(self.memories, 'memory', 'memories')} of"
             f" {plural(self.sightings, 'observation')} from {moment(self.first_ns)} to"
             f" {moment(self.last_ns)}: {counted(self.by_label)}."
             f" Most important: {listed([name(memory) for memory in self.important])}."
@@ -336,13 +344,13 @@ class Summary(Answer):
 
 @dataclass(frozen=True)
 class Similar(Answer):
-    """Situations like one, and what came of them.
+    """Similar situations and their rewards.
 
     Attributes:
-        expected_reward: mean of their rewards weighted by attention; ``None`` without hits.
-        deviation: standard deviation around it, with the same weights.
-        hits: the most similar first; their ``attention`` is what each counts in the mean.
-        what: that they are like, in words.
+        expected_reward: mean of their rewards, weighted by attention; ``None`` without hits.
+        deviation: weighted standard deviation of the rewards.
+        hits: the most similar first; ``attention`` is the weight of each.
+        what: the situation that they are compared with, in words.
     """
 
     question: Literal["similar_situations"] = field(default="similar_situations", init=False)
@@ -353,32 +361,32 @@ class Similar(Answer):
 
     def __str__(self) -> str:
         if self.expected_reward is None or self.deviation is None:
-            return f"Nothing like {self.what} is remembered."
+            return f"No memories similar to {self.what}."
         if any(hit.memory.reward for hit in self.hits):
             parts = [f"{name(hit.memory)} with reward {hit.memory.reward:g}" for hit in self.hits]
             return (
-                f"{plural(len(self.hits), 'situation')} like {self.what}, expected reward"
+                f"{plural(len(self.hits), 'situation')} similar to {self.what}, expected reward"
                 f" {self.expected_reward:.3g} ± {self.deviation:.2g}: {listed(parts)}."
             )
         parts = [
             f"{name(hit.memory)} of {moment(hit.memory.time_ns)} with similarity {hit.score:.2f}"
             for hit in self.hits
         ]
-        return f"{plural(len(self.hits), 'memory', 'memories')} like {self.what}: {listed(parts)}."
+        return f"{plural(len(self.hits), 'memory', 'memories')} similar to {self.what}: {listed(parts)}."
 
 
 @dataclass(frozen=True)
 class DrivePose(Answer):
-    """Where to drive to be at something.
+    """Pose to drive to.
 
     Attributes:
-        what: that was asked for, in words.
-        memory: that it leads to, or ``None``: it is not remembered, or not there any more.
+        what: object in words.
+        memory: memory of the object; ``None`` if there is none or the object is gone.
         position: x, y, z in metres in the map of the memory; ``None`` without a memory.
-        yaw: radians, counter-clockwise from +x; the robot then faces the thing.
-        covariance: (3, 3) of the position of the thing in square metres, where it is known.
-        distance_m: from the thing.
-        reason: why this memory, or why none.
+        yaw: radians, counter-clockwise from +x; the robot faces the object.
+        covariance: (3, 3) of the object's position in square metres, if known.
+        distance_m: distance from the object.
+        reason: why this memory was chosen, or why none.
     """
 
     question: Literal["pose_to"] = field(default="pose_to", init=False)
@@ -393,8 +401,8 @@ class DrivePose(Answer):
     def __str__(self) -> str:
         if self.memory is None or self.position is None or self.yaw is None:
             if self.reason:
-                return f"There is nowhere to drive to for {self.what}: {self.reason}."
-            return f"{self.what} is not remembered: there is nowhere to drive to."
+                return f"Cannot drive to {self.what}: {self.reason}."
+            return f"No memory of {quoted(self.what)}."
         x, y, _ = self.position
         read = f" ({note}" if (note := self.what.partition(" (")[2]).startswith("read for ") else ""
         return (
@@ -404,26 +412,26 @@ class DrivePose(Answer):
 
 
 @dataclass(frozen=True)
-class Searched(Answer):
-    """Memories that were searched for.
+class SearchResult(Answer):
+    """Search results.
 
     Attributes:
-        what: that was asked for, in words.
+        what: search words; empty for everything.
         hits: the best first.
-        total: how many there are; ``None`` where that was not counted.
-        within: place and time that were given, in words.
+        total: number of matches; ``None`` if not counted.
+        within: place and time of the search, in words.
     """
 
     question: Literal["search"] = field(default="search", init=False)
     what: str
     hits: tuple[Hit, ...]
-    total: int | None = field(metadata=UNTOLD)
-    within: str = field(metadata=UNTOLD)
+    total: int | None = field(metadata=OMITTED)
+    within: str = field(metadata=OMITTED)
 
     def __str__(self) -> str:
-        of = f" of {self.what}" if self.what else ""
+        of = f" {self.what}" if self.what.startswith(SIMILAR_TO) else f" of {self.what}" if self.what else ""
         if not self.hits:
-            return f"Nothing is remembered{of}{self.within}."
+            return f"No memories{f' of {quoted(self.what)}' if self.what else ''}{self.within}."
         shown = []
         for hit in self.hits:
             far = f", {hit.parts['distance_m']:.1f} m away" if "distance_m" in hit.parts else ""

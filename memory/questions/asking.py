@@ -1,4 +1,4 @@
-"""The questions, each a method."""
+"""Questions about a store, one method each."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from memory.questions.answers import (
 from memory.questions.changes import changed_since, only_of
 from memory.questions.counting import tally, tally_of
 from memory.questions.driving import pose_to
-from memory.questions.meaning import Meanings, Meant, What
+from memory.questions.meaning import Meanings, Target, What
 from memory.questions.places import circle_of, words_of_place
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
-from memory.questions.understanding import Understood, understand
+from memory.questions.understanding import ParsedQuestion, understand
 from memory.questions.visits import visits_of
 from memory.questions.whereabouts import latest, still_there
 from memory.store import MemoryStore
@@ -38,16 +38,19 @@ from memory.wording.words import name
 
 
 class Questions:
-    """Answers questions about what a store remembers.
+    """Questions about the memories of a store.
 
-    A thing is asked for by a string, which is a label where there is such a label and words of label and
-    caption otherwise; by an integer, the id of a memory; or by a vector, which means everything whose cosine
-    to it is at least ``least_similarity``.
+    ``what`` is a string (a label, or words of label and caption), the id of a memory, or a vector. A vector
+    means all memories whose cosine similarity to it is at least ``least_similarity``.
+
+    Methods that take ``what`` raise ``UnknownMemoryError`` for an unknown id and ``DimensionError`` for a
+    vector of the wrong length. ``map_id=None`` means all maps. ``near`` is x, y (and z) in metres;
+    ``radius_m`` is a radius around it.
 
     Args:
-        store: open.
-        encoder: whose vectors are compared.
-        least_similarity: of what a vector means.
+        store: open store.
+        encoder: encoder whose vectors are compared.
+        least_similarity: threshold for vectors, -1 to 1.
     """
 
     def __init__(
@@ -60,10 +63,10 @@ class Questions:
 
     @property
     def store(self) -> MemoryStore:
-        """That is asked."""
+        """The store."""
         return self._store
 
-    def understand(self, text: str, now_ns: int) -> Understood:
+    def understand(self, text: str, now_ns: int) -> ParsedQuestion:
         """Return what a question in words asks for.
 
         Args:
@@ -76,16 +79,11 @@ class Questions:
         return understand(text, now_ns, self._meanings.names())
 
     def label_of(self, words: str) -> str | None:
-        """The label that words are but for case and ending, as ``cars`` is ``Car``; ``None`` for no label."""
+        """Return the label that words match except for case and ending (``cars``: ``Car``), or ``None``."""
         return self._meanings.label_of(words)
 
     def knows(self, words: str, map_id: str | None = None) -> bool:
-        """True if a memory is called so: by its label, or by all words of its label and caption.
-
-        Args:
-            words: such as ``red mug``.
-            map_id: ``None`` for all maps.
-        """
+        """True if the words are a label, or all occur in the label and caption of a memory."""
         return self._meanings.knows(words, map_id)
 
     def last_seen(
@@ -96,19 +94,7 @@ class Questions:
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
     ) -> Sighting:
-        """Where and when something was last seen; by a label, from the end of an index of the database.
-
-        The memory is that which stands for the latest sight; of equal times the one with the higher id.
-
-        Args:
-            what: see the class.
-            map_id: ``None`` for all maps.
-            near, radius_m: metres; only around this point.
-
-        Raises:
-            UnknownMemoryError: an id that no memory has.
-            DimensionError: a vector of another length.
-        """
+        """Find where and when an object was last seen; of equal times, the memory with the higher id."""
         meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
         best = latest(self._store, self._meanings, meant)
         if best is None:
@@ -123,19 +109,9 @@ class Questions:
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
     ) -> Sighting:
-        """When something was first seen, and its memory with that observation; of equals the lower id.
-
-        Args:
-            what: see the class.
-            map_id: ``None`` for all maps.
-            near, radius_m: metres; only around this point.
-
-        Raises:
-            UnknownMemoryError: an id that no memory has.
-            DimensionError: a vector of another length.
-        """
+        """Find where and when an object was first seen; of equal times, the memory with the lower id."""
         meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
-        # A memory of one observation was first seen at its time; merged ones are few, and all looked at.
+        # Only merged memories were first seen before their time; they are few, so all are read.
         found = self._meanings.memories(meant, newest_first=False, limit=1)
         if meant.ids is None:
             found += self._store.find_merged(meant.filter)
@@ -146,17 +122,7 @@ class Questions:
         return Sighting("first_seen", meant.words, best, when, meant.how, alike)
 
     def sightings(self, what: What, *, map_id: str | None = None, limit: int = 64) -> list[Memory]:
-        """The memories of something, the latest first.
-
-        Args:
-            what: see the class.
-            map_id: ``None`` for all maps.
-            limit: most of them.
-
-        Raises:
-            UnknownMemoryError: an id that no memory has.
-            DimensionError: a vector of another length.
-        """
+        """Return at most ``limit`` memories of an object, the latest first."""
         return self._meanings.memories(self._meanings.of(what, map_id), newest_first=True, limit=limit)
 
     def near(
@@ -170,14 +136,14 @@ class Questions:
         states: Sequence[State] | None = None,
         k: int = 20,
     ) -> Nearby:
-        """What is within a radius of a point, the closest first.
+        """Find memories within a radius of a point, the closest first.
 
         Args:
             position: x, y (and z, which then counts for the distance) in metres.
-            radius_m: in the plane.
+            radius_m: radius in the plane.
             map_id: ``None`` for all maps.
-            labels, kinds, states: any of them.
-            k: most answers; the total counts all.
+            labels, kinds, states: filters; any value of each may match.
+            k: maximum number of hits; the total counts all.
         """
         which = Filter(map_id=map_id, labels=labels, kinds=kinds, states=states)
         query = Query(near=position, radius_m=radius_m, where=which, k=k, order="distance")
@@ -199,18 +165,18 @@ class Questions:
         text: str | None = None,
         limit: int = 100,
     ) -> Happened:
-        """What is remembered of a time, both ends included, in the order in which it was first seen then.
+        """Find memories of a time range, in the order in which they were first seen in it.
 
-        A merged memory is there where one of its visits touches the time, and not where the time lies between
-        two of them; one that was merged before visits were kept is there by its ``time_ns``.
+        A merged memory matches if one of its visits overlaps the range. If it was merged before visits were
+        recorded, its ``time_ns`` counts.
 
         Args:
-            first_ns, last_ns: nanoseconds.
+            first_ns, last_ns: range in nanoseconds, both ends included.
             map_id: ``None`` for all maps.
-            near, radius_m: metres; only around this point.
-            labels, kinds, states: any of them.
-            text: words that they must have.
-            limit: most answers; the total counts all.
+            near, radius_m: place in metres.
+            labels, kinds, states: filters; any value of each may match.
+            text: words in label or caption.
+            limit: maximum number of memories; the total counts all.
         """
         wanted = Filter(
             between_ns=(first_ns, last_ns),
@@ -234,17 +200,16 @@ class Questions:
         radius_m: float | None = None,
         after: int | None = None,
     ) -> Changed:
-        """What is new, gone or moved since a time.
+        """Find what is new, gone or moved since a time.
 
-        New is what was first seen at that time or later and is there. Gone and moved is what has this state,
-        and got it from another one by an operation since then; when that was is the computer's clock's to
-        say, unless ``after`` gives the number of an operation. What was only forgotten has not changed.
+        New memories were first seen since then and are still there. Gone and moved memories got this state by
+        an operation since then, by the system clock of the computer. Forgetting is not a change.
 
         Args:
-            time_ns: of the robot's clock.
+            time_ns: start time by the robot's clock, in nanoseconds.
             map_id: ``None`` for all maps.
-            near, radius_m: metres; only around this point.
-            after: operations after this one count for the states, instead of those since ``time_ns``.
+            near, radius_m: place in metres.
+            after: for states, count the operations after this number instead of those since ``time_ns``.
         """
         check_integer("time_ns", time_ns)
         place = Filter(map_id=map_id, circle=circle_of(near, radius_m))
@@ -260,22 +225,18 @@ class Questions:
         radius_m: float | None = None,
         gap_s: float = 60.0,
     ) -> HowOften:
-        """How often and how long something was seen.
+        """Count how often and how long an object was seen.
 
-        Merging changes nothing in the answer for a ``gap_s`` of a minute or more. Shorter pauses, and the
-        shortest of more than 512 pauses, were joined when memories were merged. What reaches beyond the time
-        that is asked for is cut off there; sights are counted in proportion then.
+        Merged memories give the same answer for a ``gap_s`` of a minute or more; merging joins shorter
+        pauses, and the shortest of more than 512. A visit that extends beyond ``between_ns`` is cut there,
+        and its observations count in proportion.
 
         Args:
             what: see the class.
             map_id: ``None`` for all maps.
-            between_ns: only sights of this time, both ends included.
-            near, radius_m: metres; only around this point.
-            gap_s: observations that are at most so far apart belong to one visit.
-
-        Raises:
-            UnknownMemoryError: an id that no memory has.
-            DimensionError: a vector of another length.
+            between_ns: time range, both ends included.
+            near, radius_m: place in metres.
+            gap_s: longest pause within a visit, in seconds.
         """
         if check_numbers("gap_s", (gap_s,), 1)[0] < 0.0:
             raise ValueError(f"gap_s must not be negative, got {gap_s}")
@@ -306,24 +267,20 @@ class Questions:
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
     ) -> HowMany:
-        """How many memories there are of something, of how many different things, and how many are gone.
+        """Count memories by label and state, and the distinct objects among them.
 
-        Memories are of one thing where they share a track; otherwise a memory is a thing as far as its sights
-        were merged (:meth:`MemoryStore.consolidate`).
+        Memories that share a track are of one object. Otherwise each memory counts as one object, so
+        :meth:`MemoryStore.consolidate` first.
 
         Args:
             what: see the class; ``None`` for everything.
             map_id: ``None`` for all maps.
-            between_ns: only what was seen within this time, both ends included.
-            near, radius_m: metres; only around this point.
-
-        Raises:
-            UnknownMemoryError: an id that no memory has.
-            DimensionError: a vector of another length.
+            between_ns: time range of the observations, both ends included.
+            near, radius_m: place in metres.
         """
         circle = circle_of(near, radius_m)
         if what is None:
-            meant = Meant("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
+            meant = Target("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
         else:
             meant = self._meanings.of(what, map_id, between_ns, circle)
         if meant.ids is None:
@@ -344,23 +301,18 @@ class Questions:
         observations: Sequence[Memory] = (),
         options: PresenceOptions | None = None,
     ) -> StillThere:
-        """Whether something is where it was; of several, the one seen last, or the closest to a place.
+        """Judge whether an object is still where it was.
 
-        Later memories of its kind and label are observations as well. Where neither they nor views say
-        anything, what was stored as gone or moved is that; all else is ``"unknown"``: its place was not in
-        view since it was last seen.
+        Later memories of its kind and label count as observations. Without them and without views, the stored
+        state is returned if it is gone or moved, and otherwise ``"unknown"``.
 
         Args:
-            what: see the class.
+            what: see the class; of several objects, the one seen last is meant.
             map_id: ``None`` for all maps.
-            near, radius_m: metres; the closest to this point is meant.
-            views: looks since then, also those that showed nothing, in the map of the thing.
-            observations: what was detected in the views and is not stored.
-            options: how much it takes to believe that something is gone.
-
-        Raises:
-            UnknownMemoryError: an id that no memory has.
-            DimensionError: a vector of another length.
+            near, radius_m: place in metres; the closest object is meant then.
+            views: all views since then, in the map of the object, also those without detections.
+            observations: detections of the views that are not stored.
+            options: thresholds for believing that an object is gone.
         """
         meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
         return still_there(
@@ -377,14 +329,14 @@ class Questions:
         since_ns: int | None = None,
         most: int = 5,
     ) -> Summary:
-        """What is remembered of a place: all of it is read.
+        """Summarise all memories of a place.
 
         Args:
             map_id: ``None`` for all maps.
-            near, radius_m: metres; around this point.
-            polygon: corners in metres; within it.
-            since_ns: also say what changed since then; around the point or in the map.
-            most: of the most important memories: marked ones first, then by importance, then by count.
+            near, radius_m: place in metres.
+            polygon: corners of an area in metres.
+            since_ns: also report changes since this time.
+            most: number of important memories: marked ones first, then by importance, then by count.
         """
         wanted = Filter(map_id=map_id, circle=circle_of(near, radius_m), polygon=polygon)
         memories = self._store.find(wanted, vectors=False)
@@ -414,17 +366,17 @@ class Questions:
         kinds: Sequence[Kind] | None = None,
         states: Sequence[State] | None = None,
     ) -> Similar:
-        """Situations like one, and the reward that they let expect.
+        """Find similar situations and the reward to expect from them.
 
         Args:
             what: the id of a memory, or a vector; ``None`` for the newest memory that has a vector.
-            k: most of them.
+            k: maximum number of situations.
             map_id: ``None`` for all maps.
-            kinds, states: any of them.
+            kinds, states: filters; any value of each may match.
 
         Raises:
-            UnknownMemoryError: an id that no memory has, or a memory without a vector.
-            DimensionError: a vector of another length.
+            UnknownMemoryError: no memory has the id, or it has no vector.
+            DimensionError: the vector has the wrong length.
         """
         chosen = None if kinds is None else tuple(kinds)
         subject = subject_of(self._store, what, encoder=self._encoder, kinds=chosen, map_id=map_id)
@@ -445,27 +397,25 @@ class Questions:
         gap_s: float = 60.0,
         k: int = 10,
     ) -> SeenBefore:
-        """Whether something like this was seen on an earlier visit; of a place, whether the robot was here.
+        """Judge whether an object was seen, or a place visited, on an earlier visit.
 
-        A visit ends where nothing alike was seen for ``gap_s``. Sights of the visit that is going on are not
-        earlier ones: what has been in view for a minute was not seen before because of that. What is alike is
-        said by vectors, which tell sorts and sizes and not one person from another. So sights of one map must
-        also be near each other: places within :data:`memory.questions.recognising.HERE_M`, all else within
-        the store's ``merging.max_distance_m``. Places of one map within
-        :data:`memory.questions.recognising.SAME_PLACE_M` are the same whatever they look like: there the pose
-        decides, and vectors need not be there. What has moved farther is not known again, and the answer
-        names it and how far it is away. A vector alone is nowhere: it is compared by looks only.
+        A visit ends after ``gap_s`` without a similar observation; the current visit does not count. Two
+        observations match if their vectors are similar. In one map they must also be close: places within
+        :data:`memory.questions.recognising.HERE_M`, objects within the store's ``merging.max_distance_m``.
+        Places within :data:`memory.questions.recognising.SAME_PLACE_M` match by pose alone, without a vector.
+        A similar observation farther away is named in the answer, with its distance. A vector alone has no
+        place and is compared by similarity only.
 
         Args:
             what: the id of a memory, or a vector; ``None`` for the newest memory of the kind with a vector.
-            kind: of what ``None`` stands for, and of what a vector is compared with.
+            kind: kind of the memories to compare with.
             map_id: ``None`` for all maps.
-            gap_s: pause that ends a visit.
-            k: most memories in the answer.
+            gap_s: pause that ends a visit, in seconds.
+            k: maximum number of hits in the answer.
 
         Raises:
-            UnknownMemoryError: an id that no memory has, or there is no vector to compare.
-            DimensionError: a vector of another length.
+            UnknownMemoryError: no memory has the id, or it has no vector.
+            DimensionError: the vector has the wrong length.
         """
         return seen_before(
             self._store, what, kind=kind, encoder=self._encoder, map_id=map_id, gap_s=gap_s, k=k,
@@ -483,25 +433,20 @@ class Questions:
         coming_from: tuple[float, ...] | None = None,
         half_life_s: float = 86_400.0,
     ) -> DrivePose:
-        """A pose from which to look at something that is believed to be there.
+        """Choose a pose that faces an object.
 
-        Of its latest memories that are not gone or moved away, the one is taken whose
-        confidence, halved for every ``half_life_s`` that it is older than the newest and divided by one plus
-        the standard deviation of its position in metres, is the largest. The pose lies ``distance_m`` before
-        it and faces it: on the side where the robot comes from, or else where the thing is heading. A place
-        is driven to itself, with the yaw that it was remembered with.
+        Among its latest memories that are not gone or moved, choose the one with the highest confidence. The
+        confidence is halved for every ``half_life_s`` of age and divided by 1 plus the standard deviation of
+        the position in metres. The pose is ``distance_m`` from the object, on the side that the robot comes
+        from, or else in front of the object. For a place, the pose is the stored position and yaw.
 
         Args:
             what: see the class.
             map_id: ``None`` for all maps.
-            near, radius_m: metres; only around this point.
-            distance_m: from the thing; not for places.
-            coming_from: x, y (and z, which the pose then has) of the robot in the map of the thing.
-            half_life_s: of the confidence.
-
-        Raises:
-            UnknownMemoryError: an id that no memory has.
-            DimensionError: a vector of another length.
+            near, radius_m: place in metres.
+            distance_m: distance from the object; ignored for places.
+            coming_from: x, y (and z, which the pose then has) of the robot in the map of the object.
+            half_life_s: half-life of the confidence, in seconds.
         """
         if check_numbers("distance_m", (distance_m,), 1)[0] < 0.0:
             raise ValueError(f"distance_m must not be negative, got {distance_m}")

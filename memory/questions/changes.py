@@ -1,4 +1,4 @@
-"""When what is remembered of the world changed."""
+"""Changes since a time."""
 
 from __future__ import annotations
 
@@ -16,24 +16,17 @@ Change = Literal["new", "gone", "moved"]
 
 
 def changed_since(store: MemoryStore, time_ns: int, place: Filter, after: int | None) -> Changed:
-    """Return what is new, gone or moved: see :meth:`memory.questions.Questions.changed_since`.
-
-    Args:
-        store: that is asked.
-        time_ns: of the robot's clock.
-        place: map and circle.
-        after: operations after this one count for the states; ``None`` for those since ``time_ns``.
-    """
+    """Return what is new, gone or moved; see :meth:`memory.questions.Questions.changed_since`."""
     recent = replace(place, between_ns=(time_ns, 2**63 - 1), states=("present", "unknown"))
     new = [m for m in store.find(recent, newest_first=False) if m.first_sight_ns >= time_ns]
     start = operation_before(store, time_ns) if after is None else after
-    gone = became(store, "gone", place, start)
-    moved = became(store, "moved", place, start)
+    gone = changed_to(store, "gone", place, start)
+    moved = changed_to(store, "moved", place, start)
     return Changed(time_ns, tuple(new), tuple(gone), tuple(moved))
 
 
 def operation_before(store: MemoryStore, time_ns: int) -> int:
-    """Number of the last operation before a time, by bisection: the log is in the order of its clock."""
+    """Return the number of the last operation before a time, by bisection of the log."""
     low, high = 0, store.generation
     while low < high:
         middle = (low + high + 1) // 2
@@ -45,8 +38,8 @@ def operation_before(store: MemoryStore, time_ns: int) -> int:
     return low
 
 
-def became(store: MemoryStore, state: State, place: Filter, after: int) -> list[Memory]:
-    """What has a state that it did not have before an operation, the oldest first."""
+def changed_to(store: MemoryStore, state: State, place: Filter, after: int) -> list[Memory]:
+    """Return memories that got a state after an operation, the oldest first."""
     candidates = store.find(replace(place, states=(state,)), newest_first=False, vectors=False)
     if not candidates:
         return []

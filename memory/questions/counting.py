@@ -1,4 +1,4 @@
-"""How many memories pass a filter, without reading what they hold."""
+"""Counts of memories, without reading their contents."""
 
 from __future__ import annotations
 
@@ -14,14 +14,7 @@ from memory.types import Memory
 
 
 class Tally(NamedTuple):
-    """Numbers of memories.
-
-    Attributes:
-        memories, sightings: how many, and observations that they stand for.
-        things: how many different things they are of, as far as tracks tell.
-        by_label, by_state: how many of each.
-        first_ns, last_ns: of the observations; ``None`` where there is nothing.
-    """
+    """Counts of memories; the fields are those of :class:`memory.questions.HowMany`."""
 
     memories: int
     sightings: int
@@ -33,7 +26,7 @@ class Tally(NamedTuple):
 
 
 def tally_of(memories: Iterable[Memory]) -> Tally:
-    """Of memories that were read."""
+    """Count given memories."""
     found = list(memories)
     return Tally(
         memories=len(found),
@@ -47,9 +40,9 @@ def tally_of(memories: Iterable[Memory]) -> Tally:
 
 
 def tally(store: MemoryStore, filter: Filter) -> Tally:
-    """Of what passes a filter, merged memories by each of their visits: only these few are read."""
+    """Count the memories that match a filter. Only merged ones are read, for their visits."""
     database = store.database
-    ids = database.ids(filter) if filter.between_ns is None else database.seen(filter)[0]
+    ids = database.ids(filter) if filter.between_ns is None else database.ids_seen(filter)[0]
     columns = database.columns(ids.tolist())
     there = set(columns.ids.tolist())
     merged = [m for m in store.find_merged(replace(filter, between_ns=None)) if m.id in there]
@@ -57,7 +50,7 @@ def tally(store: MemoryStore, filter: Filter) -> Tally:
     return Tally(
         memories=len(times),
         sightings=sum(columns.counts.tolist()),
-        # What was seen once is taken for a thing of its own.
+        # A memory of one observation counts as one object.
         things=len(times) - len(merged) + len(set(things_of(merged))),
         by_label=dict(Counter(columns.labels)),
         by_state=dict(Counter(columns.states)),

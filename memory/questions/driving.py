@@ -1,4 +1,4 @@
-"""Which memory to drive to, and where to stand."""
+"""Choice of a memory to drive to, and of the pose."""
 
 from __future__ import annotations
 
@@ -9,41 +9,30 @@ from dataclasses import replace
 import numpy as np
 
 from memory.questions.answers import DrivePose
-from memory.questions.meaning import Meanings, Meant
+from memory.questions.meaning import Meanings, Target
 from memory.questions.whereabouts import LATEST_SEEN
 from memory.types import AWAY, Memory, check_numbers
 from memory.wording.words import STATE_WORDS, duration, listed, moment, name, plural
 
-#: Standard deviation of a position that has no covariance, in metres.
+#: Standard deviation of a position without covariance, in metres.
 SIGMA_M = 0.3
 
 
 def pose_to(
     meanings: Meanings,
-    meant: Meant,
+    meant: Target,
     *,
     distance_m: float,
     coming_from: tuple[float, ...] | None,
     half_life_s: float,
 ) -> DrivePose:
-    """Choose a memory to drive to, and a pose before it: see :meth:`memory.questions.Questions.pose_to`.
-
-    Args:
-        meanings: of the store.
-        meant: what was asked for.
-        distance_m: from the object; not for places.
-        coming_from: x, y (and z, which the pose then has) of the robot in metres.
-        half_life_s: of the confidence.
-
-    Raises:
-        ValueError: ``coming_from`` has not two or three numbers.
-    """
+    """Choose a memory and a pose in front of it; see :meth:`memory.questions.Questions.pose_to`."""
     here = meant._replace(filter=replace(meant.filter, states=("present", "unknown")))
     found = meanings.memories(here, newest_first=True, limit=LATEST_SEEN)
     here_now = [memory for memory in found if memory.state not in AWAY]
     there = [memory for memory in here_now if memory.position is not None]
     if here_now and not there:
-        where = listed([f"it is not known where {name(memory)} is" for memory in here_now])
+        where = listed([f"the position of {name(memory)} is not known" for memory in here_now])
         return DrivePose(meant.words, None, None, None, reason=where)
     if not there:
         left = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN)
@@ -54,7 +43,7 @@ def pose_to(
     position, yaw = standing_off(best, away_m, coming_from)
     old = (max(each.last_sight_ns for each in there) - best.last_sight_ns) / 1e9
     reason = (
-        f"of {plural(len(there), 'memory', 'memories')} the most certain and recent: confidence"
+        f"the most certain and recent of {plural(len(there), 'memory', 'memories')}: confidence"
         f" {best.confidence:.2f}, seen on {moment(best.last_sight_ns)}"
         + (f", {duration(old)} before the newest" if old > 0.0 else "")
     )
@@ -62,11 +51,7 @@ def pose_to(
 
 
 def most_trusted(memories: Sequence[Memory], half_life_s: float) -> Memory:
-    """The one with the largest confidence, less for its age and for the uncertainty of its position.
-
-    Confidence is halved for every ``half_life_s`` that a memory is older than the newest, and divided by one
-    plus the standard deviation of the position in metres; of equals the first.
-    """
+    """Return the memory with the highest confidence, discounted by age and position uncertainty."""
     newest = max(each.last_sight_ns for each in memories)
 
     def trust(memory: Memory) -> float:
@@ -77,7 +62,7 @@ def most_trusted(memories: Sequence[Memory], half_life_s: float) -> Memory:
 
 
 def sigma_m(memory: Memory) -> float:
-    """The largest standard deviation of its position in the plane, in metres."""
+    """Return the largest standard deviation of the position in the plane, in metres."""
     if memory.covariance is None:
         return SIGMA_M / math.sqrt(memory.count)
     return math.sqrt(max(float(np.linalg.eigvalsh(memory.covariance[:2, :2])[-1]), 0.0))
@@ -86,18 +71,14 @@ def sigma_m(memory: Memory) -> float:
 def standing_off(
     memory: Memory, distance_m: float, start: tuple[float, ...] | None
 ) -> tuple[tuple[float, float, float], float]:
-    """Position and yaw at a distance before a thing, facing it.
-
-    Raises:
-        ValueError: the start has not two or three numbers, or it is not known where the thing is.
-    """
+    """Return position and yaw at a distance from an object, facing it."""
     if start is not None:
         start = check_numbers("coming_from", start, 3 if len(start) > 2 else 2)
     x, y, z = memory.place
     height = start[2] if start is not None and len(start) == 3 else z
     if memory.kind == "place":
         return (x, y, height), memory.yaw
-    bearing = memory.yaw  # Of the pose as the thing sees it.
+    bearing = memory.yaw  # Direction from the object to the robot.
     if start is not None and math.hypot(start[0] - x, start[1] - y) > 1e-9:
         bearing = math.atan2(start[1] - y, start[0] - x)
     yaw = math.remainder(bearing + math.pi, 2.0 * math.pi)

@@ -1,4 +1,4 @@
-"""What a question is about."""
+"""Search for the memories that a question is about."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from memory.store import MemoryStore
 from memory.types import Memory
 from memory.wording.meaning import Labels
 
-#: What is asked for: a label or words, the id of a memory, or a vector.
+#: A label or words, the id of a memory, or a vector.
 What = str | int | ArrayLike
-#: Words that a caption need not have for a question to mean it.
+#: Words of a question that a caption need not contain.
 _SMALL = frozenset(
     ["a", "an", "the", "of", "on", "in", "at", "with", "and", "or", "to", "by", "my", "your", "its"]
 )
-#: Most similar memories that are asked for at first.
+#: Number of similar memories in the first search.
 LATEST = 256
 
 
-class Meant(NamedTuple):
-    """What was asked for.
+class Target(NamedTuple):
+    """The object of a question.
 
     Attributes:
-        words: for sentences.
-        how: it is found.
-        filter: of its memories; for a vector, without the likeness.
-        ids: of its memories and their similarities, where it is a vector or an id.
+        words: object in words.
+        how: found by id, label, text or similarity.
+        filter: filter of its memories; without the similarity of a vector.
+        ids: ids and similarities of its memories, for a vector or an id.
     """
 
     words: str
@@ -43,14 +43,14 @@ class Meant(NamedTuple):
     ids: dict[int, float] | None = None
 
     def similarity(self, memory: Memory) -> float | None:
-        """Of one of its memories, where it is a vector."""
+        """Return the similarity of a memory, if the object is a vector."""
         if self.how != "similar" or self.ids is None or memory.id is None:
             return None
         return self.ids.get(memory.id)
 
 
 class Meanings:
-    """Finds what is asked for; see :class:`memory.questions.Questions`."""
+    """Search for the object of a question; see :class:`memory.questions.Questions`."""
 
     def __init__(self, store: MemoryStore, *, encoder: str, least_similarity: float) -> None:
         if not -1.0 <= least_similarity <= 1.0:
@@ -67,55 +67,54 @@ class Meanings:
         map_id: str | None,
         between_ns: tuple[int, int] | None = None,
         circle: tuple[float, float, float] | None = None,
-    ) -> Meant:
-        """Which memories are asked for."""
+    ) -> Target:
+        """Return the object that ``what`` means."""
         filter = Filter(map_id=map_id, between_ns=between_ns, circle=circle)
         if isinstance(what, str):
             return self._named(what, filter)
         if is_id(what):
             (memory,) = self._store.get([int(what)])
             words = f"{memory.label or memory.kind} (memory {memory.id})"
-            return Meant(words, "id", filter, {int(what): 1.0})
-        return Meant("What looks like this", "similar", filter, self._alike(np.asarray(what), filter))
+            return Target(words, "id", filter, {int(what): 1.0})
+        return Target("What looks like this", "similar", filter, self._alike(np.asarray(what), filter))
 
-    def _named(self, what: str, filter: Filter) -> Meant:
-        """A label, or words; where nothing has them, what differs by a slip or two."""
-
+    def _named(self, what: str, filter: Filter) -> Target:
+        """Return the object with a label or words; correct misspelled letters if nothing matches."""
         exact = self._exact(what, filter)
         if exact is not None:
             return exact
         near = self._labels().nearest(what)
         if near is not None and self._there(filter, labels=(near,)):
-            return Meant(f"{near} (read for {what!r})", "label", replace(filter, labels=(near,)))
+            return Target(f"{near} (read for {what!r})", "label", replace(filter, labels=(near,)))
         better = self._store.corrections(what)
         words = " ".join(better.get(word, word) for word in what.split())
         if better and self._there(filter, text=words):
-            return Meant(f"{words} (read for {what!r})", "text", replace(filter, text=words))
-        return Meant(what, "text", replace(filter, text=what))
+            return Target(f"{words} (read for {what!r})", "text", replace(filter, text=words))
+        return Target(what, "text", replace(filter, text=what))
 
     def knows(self, words: str, map_id: str | None = None) -> bool:
-        """True if some memory has words as its label or, all of them, in its label and caption."""
+        """See :meth:`memory.questions.Questions.knows`."""
         return self._exact(words, Filter(map_id=map_id)) is not None
 
-    def _exact(self, what: str, filter: Filter) -> Meant | None:
-        """A label, or words that all are there; ``None`` where only a slip would make them so."""
+    def _exact(self, what: str, filter: Filter) -> Target | None:
+        """Return the object with a label or words, without corrections; ``None`` if nothing matches."""
         if what.isascii() and self._there(filter, labels=(what,)):
-            return Meant(what, "label", replace(filter, labels=(what,)))
+            return Target(what, "label", replace(filter, labels=(what,)))
         alike = self._labels().alike(what)
         if alike and self._there(filter, labels=alike):
-            return Meant(alike[0], "label", replace(filter, labels=alike))
+            return Target(alike[0], "label", replace(filter, labels=alike))
         for words in (what, " ".join(word for word in what.split() if word.lower() not in _SMALL)):
             if words and self._there(filter, text=words):
-                return Meant(what, "text", replace(filter, text=words))
+                return Target(what, "text", replace(filter, text=words))
         return None
 
     def _there(self, filter: Filter, **parts: Any) -> bool:
-        """True if a memory of the map of the filter has these parts."""
+        """True if a memory of the filter's map matches."""
         wanted = Filter(map_id=filter.map_id, **parts)
         return len(self._store.find(wanted, limit=1, vectors=False)) > 0
 
     def label_of(self, words: str) -> str | None:
-        """The label that words are but for case and ending, the most frequent one."""
+        """Return the most frequent label that matches except for case and ending."""
         return next(iter(self._labels().alike(words)), None)
 
     def names(self) -> tuple[str, ...]:
@@ -127,26 +126,19 @@ class Meanings:
         return self._names[1]
 
     def _labels(self) -> Labels:
-        """Those of the store; made anew after an operation."""
+        """Return the labels of the store, cached until the next operation."""
         generation = self._store.generation
         if self._known is None or self._known[0] != generation:
             self._known = (generation, Labels(self._store.label_counts()))
         return self._known[1]
 
     def _alike(self, vector: NDArray, filter: Filter) -> dict[int, float]:
-        """Ids of everything similar enough, asking for more until the last one is not.
-
-        Of any time: a merged memory may have been seen at other times than its own.
-        """
+        """Return the ids and similarities of all memories above the threshold, at any time."""
         k = LATEST
         while True:
-            query = Query(
-                embedding=vector,
-                encoder=self._encoder,
-                map_id=filter.map_id,
-                k=k,
+            hits = self._store.query(
+                Query(embedding=vector, encoder=self._encoder, map_id=filter.map_id, k=k)
             )
-            hits = self._store.query(query)
             found = {
                 hit.memory.id: hit.score
                 for hit in hits
@@ -156,10 +148,10 @@ class Meanings:
                 return found
             k *= 4
 
-    def memories(self, meant: Meant, *, newest_first: bool, limit: int | None = None) -> list[Memory]:
-        """What was asked for, in the order of time; without vectors.
+    def memories(self, meant: Target, *, newest_first: bool, limit: int | None = None) -> list[Memory]:
+        """Return the memories of an object in order of time, without vectors.
 
-        The oldest of a time are those that were seen first within it, merged ones by each of their visits.
+        Merged memories are ordered by their visits within ``between_ns``.
         """
         if meant.ids is None and meant.filter.between_ns is not None and not newest_first:
             return self._store.find_seen(meant.filter, limit=limit, vectors=False)[0]
@@ -176,5 +168,5 @@ class Meanings:
 
 
 def is_id(what: What) -> TypeGuard[int]:
-    """Whether an id is asked for."""
+    """True if ``what`` is an id."""
     return isinstance(what, int | np.integer) and not isinstance(what, bool)

@@ -1,4 +1,4 @@
-"""The place that a question is about: a circle for the store, words for the answer."""
+"""Place of a question: a circle for the store, words for the answer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from memory.wording.words import point
 
 
 def circle_of(near: tuple[float, ...] | None, radius_m: float | None) -> tuple[float, float, float] | None:
-    """Return x, y and the radius in metres; ``None`` without a point.
-
-    Args:
-        near: x, y (and z, which does not count) in metres.
-        radius_m: around it.
+    """Return x, y and radius in metres; ``None`` without a point. A z coordinate is ignored.
 
     Raises:
-        ValueError: only one of the two is given, or the point has not two or three numbers.
+        ValueError: only one of the two is given, or the point does not have two or three numbers.
     """
     if (near is None) != (radius_m is None):
         raise ValueError("near and radius_m belong together: give both or neither")
@@ -32,17 +28,11 @@ def words_of_place(
     radius_m: float | None,
     polygon: Sequence[tuple[float, float]] | None,
 ) -> str:
-    """Return what an answer calls the place.
-
-    Args:
-        map_id: ``None`` for all maps.
-        near, radius_m: metres; around this point.
-        polygon: corners in metres; within it.
-    """
+    """Return the place of an answer in words."""
     parts = []
     if polygon is not None:
         parts.append(f"the area with {len(polygon)} corners")
     if near is not None:
-        parts.append(f"the {radius_m:g} m around {point(near)}")
+        parts.append(f"a radius of {radius_m:g} m around {point(near)}")
     where = "all maps" if map_id is None else f"map {map_id}"
     return f"{' and '.join(parts)} in {where}" if parts else where

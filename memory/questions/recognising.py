@@ -1,4 +1,4 @@
-"""Whether something was seen, or the robot was somewhere, before: by vectors, visit by visit."""
+"""Recognition of objects and places from earlier visits."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from memory.store import MemoryStore
 from memory.types import Hit, Kind, Memory
 from memory.wording.words import moment, name, plural, point
 
-#: Least cosine of two sights of one place, by encoder: on a real street 95 % of pairs of scans within 1.5 m
-#: of each other are above, and 1 % of pairs 8 m and more apart (docs/memory.md).
+#: Minimum cosine similarity of two observations of one place, by encoder. On a real street, 95 % of scan
+#: pairs within 1.5 m are above, and 1 % of pairs more than 8 m apart (docs/memory.md).
 SAME_FROM = {"scene-encoder": 0.975}
-#: Places of one map that are farther apart are not the same, however alike: streets repeat, maps drift less.
-#: For things this is the store's ``merging.max_distance_m``: what is not merged is not known again either.
+#: Maximum distance of two observations of one place in a map: streets look alike, but maps drift less.
+#: For objects the limit is the store's ``merging.max_distance_m``.
 HERE_M = 15.0
-#: Places of one map that are so close are the same, however unlike they look: poses decide.
+#: Places within this distance in a map are the same, regardless of their vectors.
 SAME_PLACE_M = 3.0
 
 
 class Subject(NamedTuple):
-    """What is asked about.
+    """The object or place to recognise.
 
     Attributes:
-        memory: that it is, or ``None`` for a vector.
-        encoder: whose vectors are compared.
-        query: what finds its like; ``None`` of a place without a vector, which its pose alone tells.
+        memory: its memory; ``None`` for a vector.
+        encoder: encoder whose vectors are compared.
+        query: search for similar memories; ``None`` for a place without a vector.
     """
 
     memory: Memory | None
@@ -45,23 +45,20 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class SeenBefore(Answer):
-    """Whether something like this was seen on an earlier visit.
+    """Whether an object was seen, or a place visited, on an earlier visit.
 
     Attributes:
-        what: that was asked about, in words.
-        kind: ``"object"``, or ``"place"`` where it was asked whether the robot was here.
-        memory: that was asked about, or ``None`` for a vector.
-        since_ns: when the visit began that its last sight is of; ``None`` for a vector: all are earlier.
-        visits: earlier ones, on which something at least ``least_similarity`` alike was seen.
-        first_ns, last_ns: of the sights on these; ``None`` where there are none.
-        hits: others with earlier sights, near enough, the most similar first; also where none is similar
-            enough.
-        least_similarity: cosine from which on two sights are taken for one.
-        within_m: of one map, only sights at most this far from it are taken for one; ``None`` for a vector,
-            which is nowhere.
-        elsewhere: the most similar of earlier sights that are farther away, where it is similar enough.
-        closest_m: metres to the closest earlier place that is the same by its pose alone; ``None`` where
-            poses do not say so.
+        what: object in words.
+        kind: ``"object"`` or ``"place"``.
+        memory: its memory; ``None`` for a vector.
+        since_ns: start of the current visit; ``None`` for a vector.
+        visits: number of earlier visits with a match.
+        first_ns, last_ns: first and last observation on these visits; ``None`` if there are none.
+        hits: nearby memories with earlier observations, the most similar first, also below the threshold.
+        least_similarity: cosine similarity from which two observations match.
+        within_m: maximum distance of a match in the same map; ``None`` for a vector.
+        elsewhere: the most similar earlier observation beyond ``within_m``, if above the threshold.
+        closest_m: distance in metres to the closest place that matches by pose; ``None`` if none does.
     """
 
     question: Literal["seen_before"] = field(default="seen_before", init=False)
@@ -79,7 +76,7 @@ class SeenBefore(Answer):
     closest_m: float | None = None
 
     def __str__(self) -> str:
-        seen, like = ("visited", "places") if self.kind == "place" else ("seen", "things")
+        seen, like = ("visited", "places") if self.kind == "place" else ("seen", "objects")
         if self.last_ns is None:
             new = (
                 "" if self.since_ns is None else f" before this visit, which began on {moment(self.since_ns)}"
@@ -88,28 +85,27 @@ class SeenBefore(Answer):
                 return (
                     f"No: {self.what} was not {seen}{new}; the most similar of earlier {like} is"
                     f" {name(self.elsewhere.memory)} with similarity {self.elsewhere.score:.2f}"
-                    f"{self._apart(self.elsewhere)}: those farther than {self.within_m:g} m are not taken for"
-                    " the same."
+                    f"{self._apart(self.elsewhere)}, but matches must be within {self.within_m:g} m."
                 )
             if not self.hits:
-                return f"No: {self.what} was not {seen}{new}: there is nothing earlier to compare it with."
+                return f"No: {self.what} was not {seen}{new}. There are no earlier {like} to compare it with."
             best = self.hits[0]
             return (
                 f"No: {self.what} was not {seen}{new}; the most similar of earlier {like} is"
-                f" {name(best.memory)} with similarity {best.score:.2f}{self._apart(best)}: from"
-                f" {self.least_similarity:g} on they are taken for the same."
+                f" {name(best.memory)} with similarity {best.score:.2f}{self._apart(best)}; at least"
+                f" {self.least_similarity:g} is required."
             )
-        told = (
+        sentence = (
             f"Yes: {self.what} was {seen} on {plural(self.visits, 'earlier visit')}, the last on"
             f" {moment(self.last_ns)}"
         )
         if self.closest_m is not None:
-            return f"{told}, {self.closest_m:.1f} m from here by the poses of map {self._map}."
+            return f"{sentence}, {self.closest_m:.1f} m from here by the poses of map {self._map}."
         if not self.hits or self.hits[0].score < self.least_similarity:
-            return f"{told}, by its own sights."
+            return f"{sentence}, by its own observations."
         best = self.hits[0]
         return (
-            f"{told}; most like it is {name(best.memory)} at {point(best.memory.position)} in map"
+            f"{sentence}; most similar is {name(best.memory)} at {point(best.memory.position)} in map"
             f" {best.memory.map_id}, similarity {best.score:.2f}{self._apart(best)}."
         )
 
@@ -118,7 +114,7 @@ class SeenBefore(Answer):
         return "" if self.memory is None else self.memory.map_id
 
     def _apart(self, hit: Hit) -> str:
-        """How far it is away, in words."""
+        """Return the distance of a hit in words."""
         if self.memory is None or hit.memory.map_id != self.memory.map_id:
             return ""
         if hit.memory.position is None or self.memory.position is None:
@@ -131,12 +127,12 @@ def subject_of(
     store: MemoryStore, what: int | ArrayLike | None, *, encoder: str, kinds: tuple[Kind, ...] | None,
     map_id: str | None, by_pose: bool = False,
 ) -> Subject:  # fmt: skip
-    """The memory or vector that is meant: of ``None`` the newest memory that has a vector.
+    """Return the subject of a question; ``None`` means the newest memory that has a vector.
 
     With ``by_pose`` a place needs no vector.
 
     Raises:
-        UnknownMemoryError: an id that no memory has, a memory without vectors, or none of the latest has one.
+        UnknownMemoryError: no memory has the id, or there is no vector.
     """
     if what is not None and not is_id(what):
         vector: NDArray[np.float32] = np.asarray(what, np.float32)
@@ -155,14 +151,14 @@ def _has_vector(memory: Memory) -> bool:
 
 
 def _newest(store: MemoryStore, kinds: tuple[Kind, ...] | None, map_id: str | None, by_pose: bool) -> Memory:
-    """The newest memory with a vector, or a place that needs none, among the latest."""
+    """Return the newest memory with a vector, or a place that needs none."""
     for memory in store.find(Filter(kinds=kinds, map_id=map_id), limit=LATEST):
         if _has_vector(memory) or (by_pose and memory.kind == "place"):
             return memory
     wanted = "memories" if kinds is None else " or ".join(f"{kind}s" for kind in kinds)
     raise UnknownMemoryError(
-        f"none of the newest {wanted} has a vector: what was imported has them where the file had them, as"
-        " detections by weights that give vectors, and places of scans with poses"
+        f"none of the newest {wanted} has an embedding. Import detections of weights with an embedding head,"
+        " or scans with poses"
     )
 
 
@@ -193,10 +189,10 @@ def seen_before(
         within = HERE_M if kind == "place" else store.config.merging.max_distance_m
     if memory is not None and within is not None and like is not None:
         hits = _near(store, like, memory, within, least)
-        # Where things are many, most are like it: those in other places only have to name the likest.
+        # Of similar memories at other places, the answer needs only the most similar one.
         likest = store.query(replace(like, k=LATEST))
         far = [hit for hit in likest if not _within(within, hit.memory, memory)]
-        # No circle holds what is at no known place: there the look decides.
+        # Memories without a position match by similarity alone.
         near = {hit.memory.id for hit in hits}
         hits += [hit for hit in likest if hit.memory.position is None and hit.memory.id not in near]
         hits.sort(key=lambda hit: -hit.score)
@@ -246,7 +242,7 @@ def reward_of(hits: Sequence[Hit]) -> tuple[float, float] | tuple[None, None]:
 
 
 def _same_place(store: MemoryStore, memory: Memory) -> list[Memory]:
-    """Other places of its map that are the same by their poses."""
+    """Return other places of the map that match by pose."""
     if memory.position is None:
         return []
     x, y = memory.position[:2]
@@ -256,7 +252,7 @@ def _same_place(store: MemoryStore, memory: Memory) -> list[Memory]:
 
 
 def _near(store: MemoryStore, like: Query, memory: Memory, metres: float, least: float) -> list[Hit]:
-    """Sights that may be of one thing by where they are: those around it, and all of other maps."""
+    """Return similar memories near a memory, and those of other maps."""
     found = []
     for known in store.maps() if like.where.map_id is None else [like.where.map_id]:
         where = replace(like.where, map_id=known)
@@ -269,7 +265,7 @@ def _near(store: MemoryStore, like: Query, memory: Memory, metres: float, least:
 
 
 def _alike(store: MemoryStore, like: Query, least: float) -> list[Hit]:
-    """The most similar, at least all that are similar enough."""
+    """Return the most similar memories, including all above the threshold."""
     wanted = LATEST
     while True:
         hits = store.query(replace(like, k=wanted))
@@ -279,8 +275,7 @@ def _alike(store: MemoryStore, like: Query, least: float) -> list[Hit]:
 
 
 def _within(metres: float, memory: Memory, other: Memory) -> bool:
-    """Whether two sights may be of one, by where they are; unknown positions and those of different maps
-    say nothing."""
+    """True if two memories are within a distance; also true if it is unknown or their maps differ."""
     if memory.map_id != other.map_id or memory.position is None or other.position is None:
         return True
     return math.dist(memory.position, other.position) <= metres

@@ -1,6 +1,6 @@
-"""Refusals: the reason why a question has no answer, and a question that has one.
+"""Refusals of questions: the reason, and a question that works.
 
-A part of a question that is not understood is never left out: the rest would be another question.
+A part of a question that is not understood is never dropped, because the rest would be another question.
 """
 
 from __future__ import annotations
@@ -9,25 +9,31 @@ import re
 
 from memory.questions.grammar import Parse
 
-#: Reasons by the class of a word, with the word itself and an object of the store.
+#: Questions that work, with an object of the store.
+EXAMPLES = ("where is the {thing}?", "what is near the {thing}?", "what changed since yesterday?")
+_EXAMPLE = "Ask for example: 'where is the {thing}?'"
+#: Reasons by the class of a word; ``{word}`` is the word itself.
 _REASONS: dict[str, str] = {
-    "FUTURE": "I know only what was seen, not the future. Ask for example: where is the {thing}?",
-    "WHY": "I do not know reasons. I can answer where, when and how many: where is the {thing}?",
-    "WHO": "I do not know who did something. Ask for example: has the {thing} moved?",
-    "ADVICE": "I do not give advice, I only know what was seen. Ask for example: where is the {thing}?",
-    "FAR": "I do not compute distances. Ask for example: what is within 10 m of the {thing}?",
-    "ATTRIBUTE": "“{word}” is not stored. I can answer where, when and how many: where is the {thing}?",
-    "SIDE": "I know positions, but not which side of each other objects are on. Ask for example: what is near"
-    " the {thing}?",
-    "COMPARE": "I do not compare. Ask for each object: how many {thing}s are there?",
-    "NOT": "I cannot search for what is absent. Ask for the object itself: where is the {thing}?",
-    "AND": "I can look for one thing at a time. Ask for each: where is the {thing}?",
-    "STOP": "I can look for one thing at a time. Ask for each: where is the {thing}?",
+    "FUTURE": f"The store holds only past observations. {_EXAMPLE}",
+    "WHY": f"Reasons are not stored. I can answer where, when and how many. {_EXAMPLE}",
+    "WHO": "The store does not know who did something. Ask for example: 'has the {thing} moved?'",
+    "ADVICE": f"I give no advice, I only know past observations. {_EXAMPLE}",
+    "FAR": "Distances are not computed. Ask for example: 'what is within 10 m of the {thing}?'",
+    "ATTRIBUTE": f"'{{word}}' is not stored. I can answer where, when and how many. {_EXAMPLE}",
+    "SIDE": (
+        "The store knows positions, but not directions such as left or behind. Ask for example:"
+        " 'what is near the {thing}?'"
+    ),
+    "COMPARE": (
+        "Comparisons are not supported. Ask about each object, for example: 'how many {thing}s are there?'"
+    ),
+    "NOT": f"Negations are not supported. {_EXAMPLE}",
+    "AND": f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
+    "STOP": f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
 }
 LEFT_IN_A_TIME = (
-    "I count what was seen in a time, not what left in it. Ask for example: what changed since yesterday?"
+    "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
 )
-_EXAMPLE = "Ask for example: where is the {thing}?"
 _PERSON = r"(?:me|you|us|myself|yourself|the robot)"
 _SIDE = (
     r"(?:(?:to|on|at) the )?(?:left|right)(?: hand)?(?: side)? of|(?:to|on|at) the (?:left|right)"
@@ -43,17 +49,26 @@ _OWN_PLACE = re.compile(
 )
 
 
-def check_own_place(words: str) -> None:
-    """Refuse a question about a place that depends on the robot's pose, such as ``what is behind me``.
+class QuestionError(ValueError):
+    """A question that cannot be answered; the message suggests one that can.
 
-    Raises:
-        ValueError: it is one.
+    Attributes:
+        part: the part of the question at fault.
     """
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(message)
+        self.part = part
+
+
+def check_own_place(words: str) -> None:
+    """Raise ``QuestionError`` for a question relative to the robot, such as ``what is behind me``."""
     found = _OWN_PLACE.search(words)
     if found is not None:
-        raise ValueError(
-            f"text: “{found[0]}” depends on the pose of the robot, which the memory does not know."
-            " Give a point: what is near (3, 1)?"
+        raise QuestionError(
+            "text",
+            f"'{found[0]}' depends on the robot's current pose, which the store does not know. Ask for"
+            " example: 'what is near (3, 1)?'",
         )
 
 
@@ -68,9 +83,13 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         if chunk.kind in _REASONS:
             return _REASONS[chunk.kind].replace("{word}", chunk.text)
     if parsed.target is None and parsed.has("ANYONE"):
-        return "Name what to look for, such as a person. Ask for example: where is the {thing}?"
+        return f"The kind of object is missing, such as a person. {_EXAMPLE}"
+    if parsed.question is None and parsed.has("NEAREST"):
+        return (
+            "'nearest' needs a point or an object. Ask for example: 'where is the nearest {thing} to (3, 1)?'"
+        )
     if parsed.unparsed:
-        return f"I do not understand “{parsed.unparsed[0].text}” in “{words}”. {_EXAMPLE}"
+        return f"I don't understand '{parsed.unparsed[0].text}' in '{words}'. {_EXAMPLE}"
     if parsed.question is None:
-        return f"I do not understand “{words}”. {_EXAMPLE}"
+        return f"I don't understand '{words}'. {_EXAMPLE}"
     return None

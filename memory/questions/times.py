@@ -1,6 +1,6 @@
-"""Times as people say them: this morning, yesterday at 9:00, the last two hours, on Tuesday.
+"""Times in English, such as this morning, yesterday at 9:00, the last two hours, on Tuesday.
 
-All of them count from a given moment, ``now``; days and clocks are those of UTC.
+They are relative to a given ``now``. Days and clock times are UTC.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _MONTHS = (
     "november", "december",
 )  # fmt: skip
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-#: First and last hour of a part of the day; the night goes on until the next morning.
+#: First and last hour of a part of the day. The night ends the next morning.
 _PARTS = {"morning": (5, 12), "noon": (11, 13), "afternoon": (12, 18), "evening": (18, 22), "night": (22, 29)}
-#: Nanoseconds back from now.
+#: Nanoseconds before now.
 _LATELY = {"just now": 600 * _SECOND, "a moment ago": 600 * _SECOND, "recently": _DAY, "lately": _DAY}
 _LATEST = 2**63 - 1
+_TOO_FAR = "the time is out of range. Use a year from 1678 to 2261"
 
 
 class Span(NamedTuple):
@@ -57,7 +58,7 @@ _DATE = (
     rf"|(?:last |this )?(?:{_either(_WEEKDAYS)})"
 )
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|midnight|noon|\d{1,2} o'clock"
-#: A phrase in one piece, longest ways of saying it first.
+#: Pattern of a time phrase, the longest alternatives first.
 PHRASE = (
     rf"(?P<iso>{_ISO})|(?P<day>{_DATE})(?:,? (?:at )?(?P<clock>{_CLOCK})| (?P<part>{_either(_PARTS)}))"
     rf"|(?P<clock_first>{_CLOCK}),? (?:on )?(?P<day_last>{_DATE})"
@@ -71,23 +72,25 @@ _WHOLE = re.compile(PHRASE, re.IGNORECASE)
 
 
 def span_of(phrase: str, now_ns: int) -> Span:
-    """The time that a phrase speaks of.
+    """Return the time range of a phrase.
 
-    A weekday is the latest one, today included, ``last Tuesday`` the latest before today. A clock without a
-    day is the latest time that it showed this, and takes a minute. The morning is from 5 to 12, the afternoon
-    until 18, the evening until 22, the night until 5.
+    A weekday is the latest one, today included; ``last Tuesday`` is the latest before today. A clock time
+    without a day is the latest one and lasts a minute. Morning is 5 to 12 h, afternoon until 18 h, evening
+    until 22 h, night until 5 h.
 
     Raises:
-        ValueError: no time that is understood.
+        ValueError: the phrase is not a known time.
     """
     words = " ".join(phrase.lower().split())
     found = _WHOLE.fullmatch(words)
     if found is None:
-        raise ValueError(f"{phrase!r} is no time that is understood")
+        raise ValueError(
+            f"{phrase!r} is not a time. Use for example 'yesterday', '2 hours ago' or 2026-01-31"
+        )
     try:
         return _span(words, found, now_ns)
     except OverflowError as error:
-        raise ValueError("a time so far away does not fit into 64 bits of nanoseconds") from error
+        raise ValueError(_TOO_FAR) from error
 
 
 def _span(words: str, found: re.Match[str], now_ns: int) -> Span:
@@ -127,28 +130,28 @@ def _span(words: str, found: re.Match[str], now_ns: int) -> Span:
 
 
 def since_of(phrase: str, now_ns: int) -> int:
-    """The time that something is said to be since.
+    """Return the nanosecond at which ``since PHRASE`` starts.
 
     Raises:
-        ValueError: no time that is understood.
+        ValueError: the phrase is not a known time.
     """
     first, last = span_of(phrase, now_ns)
     return (first + last) // 2 if phrase.strip().lower().endswith(" ago") else first
 
 
 def is_clock(phrase: str) -> bool:
-    """Whether a phrase is a time of some day."""
+    """True if a phrase is a clock time without a day."""
     found = _WHOLE.fullmatch(phrase.strip())
     return found is not None and found["clock_alone"] is not None
 
 
 def until_now(first_ns: int) -> Span:
-    """Everything from a time on."""
+    """Return the range from a time to the end of time."""
     return Span(first_ns, _LATEST)
 
 
 def _day(words: str, today: int) -> int:
-    """The first nanosecond of a day."""
+    """Return the first nanosecond of a day."""
     if words == "today":
         return today
     if words == "yesterday":
@@ -176,14 +179,14 @@ def _month_day(words: str, month: int, today: int) -> int:
 
 
 def _clock(words: str) -> int:
-    """Nanoseconds after midnight."""
+    """Return the nanoseconds after midnight."""
     if words in ("midnight", "noon"):
         return 12 * _HOUR if words == "noon" else 0
     numbers = [int(number) for number in re.findall(r"\d+", words)]
     hour, minute, second = (*numbers, 0, 0)[:3]
     half = words[-2:] in ("am", "pm")
     if (half and not 1 <= hour <= 12) or hour > 24 or minute > 59 or second > 59:
-        raise ValueError(f"there is no {words} in a day")
+        raise ValueError(f"'{words}' is not a time of day. Use for example '9:30' or '5 pm'")
     if half:
         hour = hour % 12 + (12 if words.endswith("pm") else 0)
     return (hour * 3600 + minute * 60 + second) * _SECOND
@@ -195,5 +198,5 @@ def _amount(word: str, unit: int) -> int:
 
 def _within(first: int, last: int) -> Span:
     if first < -(2**63) or last >= 2**63:
-        raise ValueError("a time so far away does not fit into 64 bits of nanoseconds")
+        raise ValueError(_TOO_FAR)
     return Span(first, last)

@@ -15,7 +15,7 @@ from typing import Any
 
 from memory.questions.changes import Change
 from memory.questions.grammar import Parse, parse
-from memory.questions.refusals import LEFT_IN_A_TIME, check_own_place, reason_of
+from memory.questions.refusals import LEFT_IN_A_TIME, QuestionError, check_own_place, reason_of
 from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
 from memory.types import AWAY, State
 from memory.wording import fold, nearest
@@ -67,7 +67,7 @@ _NO_OBJECT = ("here", "there", "me", "you", "it", "past", "memory")
 
 
 @dataclass
-class Understood:
+class ParsedQuestion:
     """A question in parts; ``None`` for parts that were not given.
 
     Attributes:
@@ -107,7 +107,7 @@ class Understood:
         return {name: value for name, value in vars(self).items() if value is not None and name not in hidden}
 
 
-def understand(text: str, now_ns: int, names: Collection[str] = ()) -> Understood:
+def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQuestion:
     """Return what a question asks for.
 
     Args:
@@ -116,15 +116,18 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> Understoo
         names: labels of the store, which are names even if they hold function words.
 
     Raises:
-        ValueError: the text is empty or too long, or a time does not exist.
+        QuestionError: the text is empty or too long, or depends on the robot's pose.
+        ValueError: a time does not exist.
     """
     if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"text: a question has at most {MOST_CHARACTERS} characters, got {len(text)}")
+        raise QuestionError(
+            "text", f"a question may have {MOST_CHARACTERS} characters, got {len(text)}. Shorten it"
+        )
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(_ENDS)
     if not says_something(words):
-        raise ValueError("text: there is no question in it; ask such as: where is the car?")
+        raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
     check_own_place(words)
-    found = Understood("search")
+    found = ParsedQuestion("search")
     rest = _take_arguments(_MEMORY.sub(r"#\1", words), found, now_ns)
     command = _COMMAND.match(rest)
     if command is not None:
@@ -137,7 +140,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> Understoo
     parsed = parse(_spelt(rest), names)
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
-        return Understood("search", what=words, typed=words, problem=found.problem)
+        return ParsedQuestion("search", what=words, typed=words, problem=found.problem)
     found.question = parsed.question
     found.what = _object(parsed.target)
     if found.near is None and found.beside is None:
@@ -153,7 +156,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> Understoo
         found.states = ("present", "unknown")
     timed = found.between is not None or found.since is not None
     if parsed.question == "how_many" and timed and parsed.has("MOVE", "LEFT"):
-        return Understood("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
+        return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
     if parsed.question == "search" and not parsed.functions:
         found.typed = rest
     _check_point(found)
@@ -177,15 +180,15 @@ def _spelt(words: str) -> str:
     return words if better is None else f"{better} {rest}"
 
 
-def _check_point(found: Understood) -> None:
-    """Raise ``ValueError`` if a point takes the place of an object."""
+def _check_point(found: ParsedQuestion) -> None:
+    """Raise ``QuestionError`` for a point in place of an object."""
     if isinstance(found.what, str) and _ONLY_POINT.match(found.what):
-        raise ValueError(
-            f"text: {found.what} is a point, not an object. Ask what is there: what is near {found.what}?"
+        raise QuestionError(
+            "text", f"{found.what} is a point, not an object. Ask for example: 'what is near {found.what}?'"
         )
 
 
-def _take_arguments(words: str, found: Understood, now_ns: int) -> str:
+def _take_arguments(words: str, found: ParsedQuestion, now_ns: int) -> str:
     """Take times, points, radii and the map out of a question, and return the rest."""
     if match := _MAP.search(words):
         found.map_id, words = match["map"], words[: match.start()]
@@ -235,7 +238,7 @@ def _between(first_words: str, last_words: str, now_ns: int) -> Span:
     elif first > last and is_clock(first_words):
         first = span_of(first_words, last).first  # Between 9:00 and 10:00 yesterday.
     if first > last:
-        raise ValueError(f"text: {first_words} is after {last_words}")
+        raise QuestionError("text", f"'{first_words}' is after '{last_words}'. Swap the two times")
     return Span(first, last)
 
 
@@ -247,15 +250,17 @@ def _object(words: str | None) -> str | int | None:
     return int(match["id"]) if match else words or None
 
 
-def _completed(found: Understood, now_ns: int) -> Understood:
+def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
     """Return a question with what follows from its parts."""
     timed = found.between is not None or found.since is not None
     placed = found.near is not None or found.beside is not None
     if found.question == "nearest":
         found.question = "search"
         if found.near is None and (found.beside is None or str(found.beside).lower() in _NO_OBJECT):
-            raise ValueError(
-                "text: nearest to what? Name a point or an object, for example: the nearest car to (3, 1)"
+            raise QuestionError(
+                "text",
+                "'nearest' needs a point or an object to measure from. Ask for example:"
+                f" 'where is the nearest {found.what} to (3, 1)?'",
             )
         found.radius_m = None
         return found

@@ -1,4 +1,4 @@
-"""How long something was in view, from what its memories know."""
+"""Visits of an object, computed from its memories."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DAY_NS = int(DAY_S) * 1_000_000_000
 
 
 class Visits(NamedTuple):
-    """Stretches of time during which something was in view.
+    """Visits of an object.
 
     Attributes:
-        spans: (first, last) nanoseconds of each, in order, none touching another.
-        days: distinct days, UTC, with a known observation.
-        sightings: observations, as far as they are known to be of this time.
+        spans: disjoint (first, last) nanoseconds of each visit, in order.
+        days: number of days (UTC) with a known observation.
+        sightings: number of observations.
     """
 
     spans: list[tuple[int, int]]
@@ -27,42 +27,35 @@ class Visits(NamedTuple):
 
     @property
     def total_s(self) -> float:
-        """Seconds of all of them."""
+        """Duration of all visits in seconds."""
         return sum(last - first for first, last in self.spans) / 1e9
 
     @property
     def longest_s(self) -> float:
-        """Seconds of the longest."""
+        """Duration of the longest visit in seconds."""
         return max((last - first for first, last in self.spans), default=0) / 1e9
 
 
 def visits_of(memories: Sequence[Memory], gap_s: float, between_ns: tuple[int, int] | None = None) -> Visits:
-    """Join sights that are at most ``gap_s`` apart.
+    """Join observations that are at most ``gap_s`` seconds apart.
 
-    A merged memory keeps its visits, which are exact where ``gap_s`` is at least
-    :data:`memory.merging.visits.VISIT_GAP_S`: shorter pauses were joined when it was merged, and so were the
-    shortest where there were more than :data:`memory.types.MOST_VISITS`. What one without visits knows is
-    told in :func:`memory.merging.visits.known_visits`.
-
-    Args:
-        memories: of one thing.
-        gap_s: seconds.
-        between_ns: only this time, both ends included. What reaches beyond is cut off there, and counts in
-            proportion.
+    The visits of merged memories are exact if ``gap_s`` is at least
+    :data:`memory.merging.visits.VISIT_GAP_S` and there were at most :data:`memory.types.MOST_VISITS`. Visits
+    outside ``between_ns`` are cut; their observations count in proportion.
     """
     gap_ns = round(gap_s * 1e9)
     known = [visit for memory in memories for visit in known_visits(memory, gap_ns)]
     if between_ns is not None:
         known = [part for visit in known if (part := cut(visit, between_ns)) is not None]
     joined = join_visits(known, gap_ns=gap_ns, most=None)
-    # Days of what is known, not of the pauses between.
+    # Count days of known visits, not of the pauses that were joined.
     days = {day for visit in known for day in range(visit.first_ns // DAY_NS, visit.last_ns // DAY_NS + 1)}
     sightings = sum(visit.sights for visit in known)
     return Visits([(visit.first_ns, visit.last_ns) for visit in joined], len(days), sightings)
 
 
 def cut(visit: Visit, between_ns: tuple[int, int]) -> Visit | None:
-    """What of a visit is within a time; ``None`` for nothing."""
+    """Return the part of a visit within a time range; ``None`` if there is none."""
     first, last = max(visit.first_ns, between_ns[0]), min(visit.last_ns, between_ns[1])
     if first > last:
         return None
@@ -72,6 +65,6 @@ def cut(visit: Visit, between_ns: tuple[int, int]) -> Visit | None:
 
 
 def first_within(memory: Memory, between_ns: tuple[int, int]) -> int:
-    """When a memory was first seen within a time; its own time where that is not known."""
+    """Return when a memory was first seen within a time range, or ``time_ns`` if unknown."""
     parts = (cut(visit, between_ns) for visit in known_visits(memory))
     return next((part.first_ns for part in parts if part is not None), memory.time_ns)

@@ -1,4 +1,4 @@
-"""Where something is now: its latest memory, and whether it is still there or was seen elsewhere."""
+"""Latest memory of an object, and whether the object is still there."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from memory.observe.presence import Presence, PresenceOptions, look_again
 from memory.observe.views import Views
 from memory.query import Filter
 from memory.questions.answers import StillThere
-from memory.questions.meaning import Meanings, Meant
+from memory.questions.meaning import Meanings, Target
 from memory.store import MemoryStore
 from memory.types import AWAY, Memory
 
-#: Memories of one thing that are looked at.
+#: Maximum number of memories of one object that are compared.
 LATEST_SEEN = 256
 
 
-def latest(store: MemoryStore, meanings: Meanings, meant: Meant) -> Memory | None:
-    """Return the memory that stands for the latest sight; ``None`` where there is none.
-
-    That is not always the one of the latest time. Where robots are trusted differently, it is the latest of
-    those that are believed, of the newest ones.
-    """
+def latest(store: MemoryStore, meanings: Meanings, meant: Target) -> Memory | None:
+    """Return the memory with the latest trusted observation; ``None`` if there is none."""
     trust = store.database.trusts()
     found = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN if trust else 1)
     if found and meant.ids is None:
@@ -43,30 +39,20 @@ def latest(store: MemoryStore, meanings: Meanings, meant: Meant) -> Memory | Non
 def still_there(
     store: MemoryStore,
     meanings: Meanings,
-    meant: Meant,
+    meant: Target,
     near: tuple[float, ...] | None,
     *,
     views: Views | None,
     observations: Sequence[Memory],
     options: PresenceOptions | None,
 ) -> StillThere:
-    """Judge whether a memory's object is where it was: see :meth:`memory.questions.Questions.still_there`.
-
-    Args:
-        store: that is asked.
-        meanings: of the store.
-        meant: what was asked for.
-        near: metres; the closest to this point is meant, ``None`` for the one seen last.
-        views: looks since then, in the map of the memory.
-        observations: what was detected in the views and is not stored.
-        options: how much it takes to believe that something is gone.
-    """
+    """Judge whether an object is still where it was; see :meth:`memory.questions.Questions.still_there`."""
     found = latest(store, meanings, meant) if near is None else _closest(meanings, meant, near)
     if found is None or found.id is None:
         return StillThere(meant.words, None, "unknown", None, ())
     (known,) = store.get([found.id])
     if known.position is None:
-        reason = "it is not known where it was"
+        reason = "its position is not known"
         return StillThere(
             meant.words, known, known.state if known.state in AWAY else "unknown", None, (reason,)
         )
@@ -82,14 +68,14 @@ def still_there(
     return StillThere(meant.words, known, presence.state, presence.probability, presence.reasons, moved_to)
 
 
-def _closest(meanings: Meanings, meant: Meant, near: tuple[float, ...]) -> Memory | None:
-    """Return the memory closest to a point, the latest of equally close ones; ``None`` without any."""
+def _closest(meanings: Meanings, meant: Target, near: tuple[float, ...]) -> Memory | None:
+    """Return the memory closest to a point; of equally close ones the latest."""
     found = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN)
     return min(found, key=lambda memory: math.dist(memory.place[: len(near)], near), default=None)
 
 
 def _later_than(store: MemoryStore, known: Memory) -> list[Memory]:
-    """The latest memories of its map, kind and label that were seen after it."""
+    """Return memories of the same map, kind and label that were seen later."""
     later = Filter(
         map_id=known.map_id,
         kinds=(known.kind,),
@@ -100,5 +86,5 @@ def _later_than(store: MemoryStore, known: Memory) -> list[Memory]:
 
 
 def _known_gone(known: Memory, presence: Presence) -> bool:
-    """True if it was gone before, and the looks since then are too few to say so on their own."""
+    """True if it was gone before and the views since then do not contradict that."""
     return presence.state == "unknown" and known.state in AWAY

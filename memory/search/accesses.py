@@ -1,4 +1,4 @@
-"""Counting what was given as an answer, without an answer waiting for it."""
+"""Access counts of memories, written in the background."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from collections.abc import Iterable
 from memory.errors import StoreError
 from memory.persistence.database import Database
 
-#: Accesses that are counted in memory before they are written, and memories whose accesses wait at most.
+#: Accesses that are collected before they are written, and maximum memories with waiting counts.
 _AT_ONCE = 4096
 _WAITING = 64 * _AT_ONCE
-#: Memories a transaction: others' writing waits for one at most.
+#: Memories per transaction; other writers wait for one transaction at most.
 _PORTION = 256
 
 
 class Accesses:
-    """Accesses by memory, written now and then by a thread of their own that ends when it has.
+    """Access counts by memory, written by a background thread.
 
-    What was not written yet is lost where the process is killed: a policy of forgetting asks for it, nobody's
-    data.
-
-    Args:
-        database: of the store.
+    Counts that were not written are lost if the process is killed. Only forgetting policies use them.
     """
 
     def __init__(self, database: Database) -> None:
@@ -35,7 +31,7 @@ class Accesses:
         self._thread: threading.Thread | None = None
 
     def note(self, ids: Iterable[int]) -> None:
-        """Count an access to each; neither waits nor fails. Nothing where the store is only read."""
+        """Count an access to each memory; never waits or fails. Does nothing in a read-only store."""
         if self._database.readonly:
             return
         with self._lock:
@@ -51,23 +47,19 @@ class Accesses:
             self._thread.start()
 
     def write(self) -> None:
-        """Write all that wait, in the thread of the caller.
-
-        Raises:
-            StoreError: they cannot be written, and are not counted.
-        """
+        """Write all counts in the calling thread; raises ``StoreError`` if that fails."""
         self.wait()
         self._write()
 
     def wait(self) -> None:
-        """Until the thread that writes, if there is one, has ended."""
+        """Wait for the background thread."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def _run(self) -> None:
         try:
-            with contextlib.suppress(StoreError):  # An answer does not fail because this cannot be written.
+            with contextlib.suppress(StoreError):  # A query must not fail because of its access counts.
                 self._write()
         finally:
             self._thread = None
@@ -75,7 +67,7 @@ class Accesses:
     def _write(self) -> None:
         with self._lock:
             counts, self._counts, self._count = self._counts, {}, 0
-        ids = sorted(counts)  # Neighbours are on one page.
+        ids = sorted(counts)  # Neighbouring ids share database pages.
         now_ns = time.time_ns()
         for start in range(0, len(ids), _PORTION):
             self._database.touch({id: counts[id] for id in ids[start : start + _PORTION]}, now_ns)

@@ -1,4 +1,4 @@
-"""One context vector from what was retrieved, by attention, with the weights as evidence."""
+"""Attention over retrieved vectors: a context vector and the weights."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 from sparse_core.attention import gathered_attention
 from sparse_core.attention.operands import LARGEST_DIM
 
-#: By which similarities are multiplied: over thousands of memories enough that what is unlike does not drown
-#: what is alike, and little enough that many count.
+#: Factor of the similarities. Over thousands of memories, similar ones dominate and many still count.
 SHARPNESS = 16.0
 
 
 class ReadOut(NamedTuple):
-    """What attention makes of vectors.
+    """Result of attention.
 
     Attributes:
-        context: (dim,) float32, their weighted mean.
-        weights: (n,) float32, which sum to 1; empty without vectors.
+        context: (dim,) float32 weighted mean of the vectors.
+        weights: (n,) float32, sum 1; empty without vectors.
     """
 
     context: NDArray[np.float32]
@@ -31,18 +30,15 @@ class ReadOut(NamedTuple):
 def read_out(
     query: NDArray[np.float32], vectors: NDArray[np.floating], *, sharpness: float = SHARPNESS
 ) -> ReadOut:
-    """``softmax(sharpness * vectors @ query) @ vectors``.
+    """Compute ``softmax(sharpness * vectors @ query) @ vectors``; zeros without vectors.
 
     Args:
         query: (dim,) unit vector.
         vectors: (n, dim) unit vectors.
-        sharpness: of the softmax; the larger, the more the nearest counts.
-
-    Returns:
-        Zeros without vectors.
+        sharpness: factor of the similarities; a larger one favours the nearest vectors.
     """
     dim = len(query)
-    # Copies: torch warns of arrays that must not be written to.
+    # Copy, because torch warns about read-only arrays.
     if not len(vectors):
         return ReadOut(np.zeros(dim, np.float32), np.zeros(0, np.float32))
     table = torch.from_numpy(np.array(vectors, dtype=np.float32, order="C"))

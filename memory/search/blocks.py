@@ -1,4 +1,4 @@
-"""Vectors of a whole store in blocks of similar ones: what attention over a memory reads."""
+"""Blocks of similar vectors of a whole store, for attention."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.rows import Vectors
 
-#: Rows of a block.
+#: Rows per block.
 BLOCK = 64
-#: Functions whose values sort the rows, the first of them first.
+#: Hash functions that sort the rows.
 _FUNCTIONS = 4
-#: Rows that are read and hashed at a time.
+#: Rows that are read and hashed at once.
 _PORTION = 16_384
-#: New rows form blocks as they come; where they are more, and a quarter of all, all are sorted anew.
+#: All rows are sorted again when there are more new rows than this and than a third of the sorted ones.
 _NEW = 4096
 
 
-class Attended(NamedTuple):
-    """Memories that are attended to.
+class AttendedVectors(NamedTuple):
+    """Memories that attention reads.
 
     Attributes:
-        ids: (n,) int64, each once.
+        ids: (n,) int64, distinct.
         vectors: (n, dim) float32 unit vectors.
     """
 
@@ -38,18 +38,11 @@ class Attended(NamedTuple):
 
 
 class SimilarBlocks:
-    """The vectors of one encoder, sorted by their locality-sensitive hashes and cut into blocks.
+    """Vectors of one encoder, sorted by locality-sensitive hashes and cut into blocks.
 
-    Similar vectors have equal hashes more often than others, so that a block holds what is alike (as Reformer
-    cuts a sequence, Kitaev et al. 2020). A copy in half precision, in RAM only: ``2 * dim + 25`` bytes a
-    memory. It depends on the store's history, never on time or threads. One thread uses it at a time.
-
-    Args:
-        dim: of a vector.
-        encoder: whose vectors they are.
-
-    Attributes:
-        dim, encoder: as given.
+    Similar vectors share hashes more often, so a block holds similar vectors (as in Reformer, Kitaev et al.
+    2020). The copy is in half precision in RAM: ``2 * dim + 25`` bytes per memory. It depends only on the
+    history of the store. It is not thread-safe.
     """
 
     def __init__(self, dim: int, encoder: str) -> None:
@@ -68,7 +61,7 @@ class SimilarBlocks:
         return int(np.count_nonzero(self._alive))
 
     def follow(self, database: Database) -> None:
-        """Catch up with the store."""
+        """Apply the changes of the store."""
         generation = database.generation
         if generation == self._generation:
             return
@@ -76,7 +69,7 @@ class SimilarBlocks:
             if not len(self._ids):
                 self._fill(database)
                 self._generation = generation
-            # What came while it was filled is taken anew.
+            # Apply changes that arrived while reading.
             changes = database.changes(self._generation)
             rows = self._rows(np.concatenate([changes.removed, changes.revised, changes.added]))
             self._alive[rows] = False
@@ -87,12 +80,12 @@ class SimilarBlocks:
             if new > _NEW and 4 * new > len(self._ids):
                 self._sort()
 
-    def around(self, ids: NDArray[np.int64], passing: NDArray[np.int64] | None = None) -> Attended:
-        """Everything in the blocks that hold some memories.
+    def around(self, ids: NDArray[np.int64], passing: NDArray[np.int64] | None = None) -> AttendedVectors:
+        """Return all memories in the blocks of some memories.
 
         Args:
-            ids: memories; those without a vector here are left out.
-            passing: rising ids of those that count, all by default.
+            ids: memories; those without a vector are ignored.
+            passing: sorted ids that may be returned; by default all.
         """
         blocks = np.unique(self._rows(ids) // BLOCK)
         rows = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()
@@ -100,11 +93,11 @@ class SimilarBlocks:
         rows = rows[self._alive[rows]]
         if passing is not None:
             rows = rows[np.isin(self._ids[rows], passing)]
-        # Half precision leaves them a little longer or shorter than 1.
-        return Attended(self._ids[rows], unit_rows(self._vectors[rows].astype(np.float32), self.dim))
+        # Normalize, because half precision changes the lengths slightly.
+        return AttendedVectors(self._ids[rows], unit_rows(self._vectors[rows].astype(np.float32), self.dim))
 
     def _rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of those of the ids that are here."""
+        """Return the rows of known ids."""
         if self._by_id is None:
             order = np.flatnonzero(self._alive)
             order = order[np.argsort(self._ids[order], kind="stable")]
@@ -117,7 +110,7 @@ class SimilarBlocks:
         return found[self._alive[found]]
 
     def _fill(self, database: Database) -> None:
-        """All vectors that there are."""
+        """Read all vectors."""
         parts, after = [], 0
         while len((found := database.scan_vectors(after, _PORTION, self.encoder)).ids):
             parts.append(found)
@@ -125,7 +118,7 @@ class SimilarBlocks:
         self._take(parts)
 
     def _append(self, database: Database, ids: NDArray[np.int64]) -> None:
-        """The vectors of new ids, behind the others."""
+        """Append the vectors of new ids."""
         parts = (ids[start : start + _PORTION].tolist() for start in range(0, len(ids), _PORTION))
         self._take([database.vectors(part, self.encoder) for part in parts])
 
@@ -140,10 +133,10 @@ class SimilarBlocks:
         self._by_id = None
 
     def _sort(self) -> None:
-        """All living rows by their hashes."""
+        """Sort all rows by their hashes."""
         rows = np.flatnonzero(self._alive)
         blocks = max(1, len(rows) // BLOCK)
-        # Two functions have about as many values together as there are blocks.
+        # Two functions together have about as many values as there are blocks.
         bits = min(max(math.ceil(math.log2(blocks) / 2), 2), 10)
         functions = HashFunctions("cross-polytope", self.dim, _FUNCTIONS, bits, seed=0)
         parts = [rows[:0, None].astype(np.uint16).repeat(_FUNCTIONS, axis=1)]

@@ -1,4 +1,4 @@
-"""Columns of all memories in RAM, for filters that take microseconds; a cache over the store."""
+"""Cache of memory columns in RAM, for filters that take microseconds."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _CODED = ("map_ids", "labels", "kinds", "states")
 
 
 class ColumnCache:
-    """What filters look at, by rising id.
+    """Columns that filters read, by increasing id.
 
-    A write of a few memories costs a few microseconds: new ids are larger than all before and go to the end,
-    removed rows are marked. One thread changes the cache at a time; readers must not run meanwhile.
+    A small write costs a few microseconds: new ids are appended, removed rows are marked. It is not
+    thread-safe.
 
     Attributes:
-        generation: of the store that the cache shows.
+        generation: operation of the store that the cache reflects.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self._count = 0
         self._dead = 0
-        # Whether no memory is older than one before it, as a robot's are.
+        # True while times increase with ids, as for a single robot.
         self._in_time = True
         self._codes: dict[str, dict[str, int]] = {name: {} for name in _CODED}
         self._arrays: dict[str, NDArray] = {
@@ -54,14 +54,14 @@ class ColumnCache:
 
     @classmethod
     def of(cls, database: Database) -> ColumnCache:
-        """The cache of a store as it is now."""
+        """Create the cache of a store."""
         cache = cls()
         cache.generation = database.generation
         after = 0
         while len((columns := database.scan_columns(after)).ids):
             cache._append(columns)
             after = int(columns.ids[-1])
-        # What came in between is caught up with.
+        # Apply changes that arrived while reading.
         cache.follow(database)
         return cache
 
@@ -69,7 +69,7 @@ class ColumnCache:
         return self._count - self._dead
 
     def follow(self, database: Database) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Catch up with the store; ids that were added, removed and changed since."""
+        """Apply the changes of the store; return the added, removed and changed ids."""
         changes = database.changes(self.generation)
         if changes.generation != self.generation:
             self._leave_out(changes.removed)
@@ -78,31 +78,31 @@ class ColumnCache:
             present = np.concatenate([changes.added, changes.revised, changes.moved[~known]])
             self._put(database.columns(np.sort(present).tolist()))
             if known.any():
-                # A new pose is all that such a memory has: a million of them are read in a moment.
+                # Only the pose changed, so reading a million of them is fast.
                 poses = database.poses(changes.moved[known])
                 self._arrays["positions"][self.rows(changes.moved[known])] = poses[:, :3]
             self.generation = changes.generation
         return changes.added, changes.removed, changes.changed
 
     def column(self, name: str) -> NDArray:
-        """A column of all rows, removed ones included; strings are coded, see :meth:`code`."""
+        """Return a column of all rows, including removed ones. Strings are codes, see :meth:`code`."""
         return self._arrays[name][: self._count]
 
     def code(self, column: str, name: str) -> int:
-        """The number that stands for a string of a column; -1 for one that no memory has."""
+        """Return the code of a string in a column, or -1."""
         return self._codes[column].get(name, -1)
 
     def names(self, column: str) -> list[str]:
-        """The strings of a column by their numbers."""
+        """Return the strings of a column by their codes."""
         return list(self._codes[column])
 
     def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(ids,) rows of living memories, -1 where there is none."""
+        """Return the (ids,) rows of existing memories, -1 for others."""
         if not self._count:
             return np.full(len(ids), -1, np.int64)
         known = self.column("ids")
         if known[-1] - known[0] == self._count - 1:
-            # Without a gap, as they are while nothing is forgotten.
+            # Ids have no gaps while nothing is forgotten.
             found: NDArray[np.int64] = np.clip(ids - known[0], 0, self._count - 1)
         else:
             found = np.minimum(np.searchsorted(known, ids), self._count - 1)
@@ -110,21 +110,21 @@ class ColumnCache:
         return found
 
     def matches(self, filter: Filter, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        """Which rows pass everything in the filter but its text.
+        """Return which rows match a filter, except for its text.
 
         Args:
-            filter: structural.
-            rows: to look at; all by default.
+            filter: the filter.
+            rows: rows to check; by default all.
 
         Returns:
-            (rows,) bool; False for removed ones.
+            (rows,) bool; False for removed rows.
         """
 
         if rows is None and filter.between_ns is not None and self._in_time:
-            # Times that rise: a stretch of rows is all that has to be looked at.
+            # Times are sorted, so only a range of rows can match.
             first, last = filter.between_ns
             time = self.column("time_ns")
-            # Not last + 1, which the largest number of 64 bits does not have.
+            # last + 1 could overflow.
             start, stop = np.searchsorted(time, first, "left"), np.searchsorted(time, last, "right")
             found = np.zeros(self._count, np.bool_)
             stretch = slice(int(start), max(int(start), int(stop)))
@@ -133,7 +133,7 @@ class ColumnCache:
         return self._matches(filter, slice(self._count) if rows is None else rows)
 
     def _matches(self, filter: Filter, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
-        """Which of some rows pass."""
+        """Return which of some rows match."""
 
         def part(name: str) -> NDArray:
             return self.column(name)[rows]
@@ -169,7 +169,7 @@ class ColumnCache:
         return found
 
     def _put(self, columns: Columns) -> None:
-        """Overwrite rows that are there, removed ones included, and append the others."""
+        """Overwrite existing rows, including removed ones, and append the others."""
         if not len(columns.ids):
             return
         known = self.column("ids")
@@ -179,7 +179,7 @@ class ColumnCache:
         there[inside] = known[place[inside]] == columns.ids[inside]
         last = int(known[-1]) if self._count else -1
         if (~there & (columns.ids <= last)).any():
-            # Undone removals of what was gone before the cache was made.
+            # Undone removals from before the cache was created.
             self._merge(columns, there)
             return
         self._dead -= int((~self.column("alive")[place[there]]).sum())
@@ -232,12 +232,12 @@ class ColumnCache:
 
 
 def _rises(times: NDArray[np.int64]) -> bool:
-    """Whether no time is before the one that precedes it."""
+    """True if the times are in order."""
     return bool((times[1:] >= times[:-1]).all())
 
 
 def _some(columns: Columns, rows: NDArray[np.integer]) -> Columns:
-    """These rows of the columns."""
+    """Return these rows of the columns."""
     parts: dict[str, Any] = {
         name: part[rows] if isinstance(part, np.ndarray) else [part[row] for row in rows]
         for name, part in columns._asdict().items()
@@ -246,7 +246,7 @@ def _some(columns: Columns, rows: NDArray[np.integer]) -> Columns:
 
 
 def _within(points: NDArray[np.float64], filter: Filter, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which points lie in the filter's box, circle and polygon; False where they are no candidates."""
+    """Return which candidate points lie in the filter's box, circle and polygon."""
     assert filter.bounds is not None
     x0, y0, x1, y1 = filter.bounds
     x, y = points[:, 0], points[:, 1]

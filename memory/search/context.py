@@ -1,4 +1,4 @@
-"""What a store knows about a query: attention over blocks of similar memories, and its weights."""
+"""Attention of a query over blocks of similar memories."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from memory.search.relevance import required
 from memory.search.retriever import Retriever
 from memory.types import Hit
 
-#: Nearest memories, found by the index, whose blocks are attended to.
+#: Number of nearest memories whose blocks are read.
 _NEAREST = 64
 
 
-class Weighted(NamedTuple):
-    """What attention makes of the blocks around a query.
+class AttentionWeights(NamedTuple):
+    """Attention over the blocks around a query.
 
     Attributes:
-        vector: (dim,) float32, the weighted mean of the vectors; zeros where nothing was attended to.
-        ids: (n,) int64 of the memories, the largest weight first.
-        weights: (n,) float32, which sum to 1.
+        vector: (dim,) float32 weighted mean of the vectors; zeros without memories.
+        ids: (n,) int64, largest weight first.
+        weights: (n,) float32, sum 1.
     """
 
     vector: NDArray[np.float32]
@@ -38,19 +38,18 @@ class Weighted(NamedTuple):
 
     @property
     def by_id(self) -> dict[int, float]:
-        """The weights by the id of the memory."""
+        """The weights by memory id."""
         return dict(zip(self.ids.tolist(), self.weights.tolist(), strict=True))
 
 
 class Context(NamedTuple):
-    """What a store knows about a query.
+    """Attention of a query over a store.
 
     Attributes:
-        vector: (dim,) float32, the attention-weighted mean of the vectors; zeros where nothing fits.
-        hits: as of the query, at most ``k``: the nearest have the largest weights; ``Hit.attention`` is the
-            share of each.
-        ids: (n,) int64 of all memories that were attended to, the largest weight first.
-        weights: (n,) float32 of them, which sum to 1.
+        vector: (dim,) float32 attention-weighted mean of the vectors; zeros if nothing matches.
+        hits: hits of the query, at most ``k``, with their weights in ``Hit.attention``.
+        ids: (n,) int64 of all attended memories, largest weight first.
+        weights: (n,) float32 of these memories, sum 1.
     """
 
     vector: NDArray[np.float32]
@@ -60,12 +59,7 @@ class Context(NamedTuple):
 
 
 class Attention:
-    """Attends to the memories of a store; the blocks are made when they are first asked for.
-
-    Args:
-        database: the truth.
-        retriever: finds the nearest, by whatever index there is.
-    """
+    """Attention over the memories of a store. Blocks are created on first use."""
 
     def __init__(self, database: Database, retriever: Retriever) -> None:
         self._database = database
@@ -74,21 +68,18 @@ class Attention:
         self._blocks: dict[str, SimilarBlocks] = {}
 
     def nearest(self, query: Query) -> Ranking:
-        """The nearest memories that pass the filter, at least as many as the blocks are chosen by."""
+        """Return the nearest matching memories, enough to choose the blocks."""
         return self._retriever.find(replace(query, k=max(query.k, _NEAREST), order="relevance"))
 
-    def weigh(self, query: Query, nearest: NDArray[np.int64]) -> Weighted:
-        """Attention of a query that compares a vector to everything in the blocks around it.
-
-        Blocks in which hashes put what is alike side by side are attended to as a whole, but for what does
-        not pass the filter.
+    def weigh(self, query: Query, nearest: NDArray[np.int64]) -> AttentionWeights:
+        """Compute the attention of a query over the blocks that contain the nearest memories.
 
         Args:
-            query: that is asked.
-            nearest: ids of :meth:`nearest`, whose blocks are taken.
+            query: query with a vector.
+            nearest: ids from :meth:`nearest`.
         """
         from memory.search.attention import (
-            read_out,  # Loads torch, which takes seconds; other questions do without.
+            read_out,  # Imports torch, which takes seconds.
         )
 
         vector = self._retriever.vector_of(query)
@@ -105,9 +96,9 @@ class Attention:
             ids, vectors = ids[ids != query.like], vectors[ids != query.like]
         found = read_out(question, vectors)
         order = np.lexsort((ids, -found.weights))
-        return Weighted(found.context, ids[order], found.weights[order])
+        return AttentionWeights(found.context, ids[order], found.weights[order])
 
     def forget(self) -> None:
-        """Drop the blocks: nothing of an erased vector stays."""
+        """Drop the blocks, so that no erased vector remains."""
         with self._lock:
             self._blocks.clear()

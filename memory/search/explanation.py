@@ -1,4 +1,4 @@
-"""Why a memory was kept, merged or forgotten, in words."""
+"""Explanations why a memory was kept, merged or forgotten."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from memory.types import Explanation, Memory
 from memory.wording.words import listed, moment, plural
 
 
-def explained(
+def explain_memory(
     id: int,
     history: list[LogEntry],
     memory: Memory | None,
-    sighted: ObservationCount | None = None,
+    observed: ObservationCount | None = None,
     trust: Mapping[str, float] = MappingProxyType({}),
 ) -> Explanation:
-    """Sentences about what happened to a memory.
+    """Explain what happened to a memory.
 
     Args:
-        id: of the memory.
-        history: what the log says about it, at least one entry.
-        memory: as it is now, or ``None`` where it is gone.
-        sighted: what was seen like it since it was stored, and not kept.
-        trust: from 0 to 1 by robot; 1 for those that are not there.
+        id: id of the memory.
+        history: its log entries, at least one.
+        memory: the memory, or ``None`` if it no longer exists.
+        observed: later observations that were counted on it.
+        trust: trust by robot, from 0 to 1; missing robots have 1.
     """
     events = [(entry.time_ns, entry.operation, _detail(id, entry)) for entry in history]
     merges = [entry for entry in history if entry.operation == "merge"]
@@ -41,23 +41,23 @@ def explained(
             sources=sources,
         )  # fmt: skip
     parts = {"confidence": memory.confidence, "reward": memory.reward, "count": float(memory.count)}
-    reasons = [f"it is stored since {moment(events[0][0])}"]
+    reasons = [f"stored on {moment(events[0][0])}"]
     if history[0].operation == "observe":
         reasons.append(events[0][2])
     if memory.importance is not None:
         parts["importance"] = memory.importance
-        reasons.append(f"its importance was {memory.importance:.2f} when it came")
+        reasons.append(f"its importance was {memory.importance:.2f} when it was stored")
     if memory.marked:
-        reasons.insert(0, "it is marked: it is never forgotten on its own")
+        reasons.insert(0, "it is marked, so it is never forgotten automatically")
     if sources:
-        reasons.append(f"it stands for {memory.count} observations, merged of {len(sources)} memories")
-    if sighted is not None and sighted.sights > 0:
-        more = f"seen {plural(sighted.sights, 'more time')} like this"
-        reasons.append(f"{more}, last at {moment(sighted.last_ns)}")
-        parts["more_sights"] = float(sighted.sights)
+        reasons.append(f"it represents {memory.count} observations, merged from {len(sources)} memories")
+    if observed is not None and observed.sights > 0:
+        more = f"seen {plural(observed.sights, 'more time')} like this"
+        reasons.append(f"{more}, last at {moment(observed.last_ns)}")
+        parts["more_sights"] = float(observed.sights)
     doubted = [f"{robot} is trusted {trust[robot]:g}" for robot in sorted(seen_by(memory)) if robot in trust]
     if doubted:
-        reasons.append(f"of those who saw it {listed(doubted)}")
+        reasons.append(f"robots that saw it: {listed(doubted)}")
         parts["trust"] = trust_of(memory, trust)
     if memory.state != "present":
         marks = [_sentence(*event) for event in events if event[1] == "mark"]
@@ -69,22 +69,22 @@ def explained(
 
 
 def _detail(id: int, entry: LogEntry) -> str:
-    """What an operation says about a memory."""
+    """Return what an operation did to a memory."""
     if entry.undoes is not None:
-        return f"operation {entry.undoes} was taken back"
-    said = entry.readable_detail()
-    why = str(said.get("reason", ""))
-    if isinstance(said.get("kept"), list) and id in entry.added:
-        why = str(said["kept"][entry.added.index(id)])
-    if isinstance(said.get("reasons"), dict):
-        why = str(said["reasons"].get(str(id), why))
+        return f"operation {entry.undoes} was undone"
+    detail = entry.readable_detail()
+    why = str(detail.get("reason", ""))
+    if isinstance(detail.get("kept"), list) and id in entry.added:
+        why = str(detail["kept"][entry.added.index(id)])
+    if isinstance(detail.get("reasons"), dict):
+        why = str(detail["reasons"].get(str(id), why))
     if entry.operation == "merge" and id in entry.added:
-        return f"made of {', '.join(map(str, said.get('sources', ())))}: {why}"
-    if entry.operation == "merge" and id in said.get("sources", ()):
+        return f"merged from {', '.join(map(str, detail.get('sources', ())))}: {why}"
+    if entry.operation == "merge" and id in detail.get("sources", ()):
         return f"merged into {entry.added[0] if entry.added else None}: {why}"
     if entry.operation == "mark":
-        told = f"{said['state']} since {moment(said['at_ns'])}, {said['was'].get(str(id))} before"
-        return f"{told}: {why}" if why else told
+        change = f"{detail['state']} since {moment(detail['at_ns'])}, {detail['was'].get(str(id))} before"
+        return f"{change}: {why}" if why else change
     return why
 
 

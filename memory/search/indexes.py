@@ -1,4 +1,4 @@
-"""The indexes of a store's vectors: built when they are asked for, kept up to date, and written to files."""
+"""Vector indexes of a store: built on demand, updated, and saved to files."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from memory.search.tiers import Mover, Tier
 
 #: The encoder of :attr:`memory.types.Memory.embedding`.
 DEFAULT = "default"
-#: Vectors that are read from the store at a time when an index is built.
+#: Vectors that are read at once to build an index.
 _PORTION = 65_536
 
 
 class Indexes:
-    """An index of two tiers for each encoder that was asked for.
+    """Two-tier indexes, one for each encoder that is searched.
 
     Args:
-        database: the truth.
-        index_from: vectors above which there is an index of the kind instead of comparing all.
-        kind: name of one, see :mod:`memory.index.kinds`.
-        tiers: which vectors stay out of it, and how they move there.
+        database: database of the store.
+        index_from: number of vectors above which an index of the kind is used.
+        kind: name of a kind, see :mod:`memory.index.kinds`.
+        tiers: which vectors stay outside the index, and how others move into it.
 
     Attributes:
-        lock: held while an index changes; who searches one that :meth:`of` gave holds it too.
-        by_encoder: those that there are.
+        lock: hold it while searching an index of :meth:`of`.
+        by_encoder: the indexes.
 
     Raises:
-        ValueError: no such kind, or none for stores.
+        ValueError: the kind is unknown or not usable for stores.
     """
 
     def __init__(self, database: Database, *, index_from: int, kind: str, tiers: TierOptions) -> None:
@@ -51,22 +51,22 @@ class Indexes:
         self._database = database
         self._index_from = index_from
         self._kind = check_store_kind(kind)
-        self._runs = False  # Whether what it needs is known to be here.
+        self._runs = False  # True after the requirements of the kind were checked.
         self._tiers = tiers
-        #: What the files hold: the operation that each index was up to date with, and what was measured.
+        #: Operation and calibration of each index in its file.
         self._on_disk: dict[str, tuple[int, IndexCalibration | None]] = {}
         self._mover = Mover(self._move_on, tiers.budget)
 
     def of(self, encoder: str, count: int) -> TieredIndex:
-        """The index of an encoder's vectors, built where there is none; :meth:`follow` comes before.
+        """Return the index of an encoder, building it if needed; call :meth:`follow` first.
 
         Args:
-            encoder: whose.
-            count: vectors that there are, at most.
+            encoder: name of the encoder.
+            count: maximum number of vectors.
 
         Raises:
-            IndexUnavailableError: the kind needs what is not here.
-            ValueError: no memory has a vector of that encoder.
+            IndexUnavailableError: the kind needs a missing package or GPU.
+            ValueError: no memory has a vector of the encoder.
         """
         if not self._runs:
             self._kind.require()
@@ -81,8 +81,8 @@ class Indexes:
             if encoder == DEFAULT:
                 return self._empty(self._database.dim)
             raise ValueError(
-                f"no memory has a vector of encoder {encoder!r};"
-                f" there are {', '.join(sorted(slots)) or 'none'}"
+                f"no memory has a vector of encoder {encoder!r}."
+                f" Known encoders: {', '.join(sorted(slots)) or 'none'}"
             )
         generation = self._database.generation
         dim = slots[encoder]
@@ -105,22 +105,22 @@ class Indexes:
         return index
 
     def describe(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
-        """Return which index answers a single query, and what it does where such a share of rows counts."""
+        """Return which index answers a single query, and how, if a share of the rows matches."""
         kind = KINDS["flat"] if index.tiers[1] is None else self._kind
         return f"{kind.name}: {index.describe(aim, share=share)}"
 
     def follow(self, generation: int) -> None:
-        """Catch up with the store, which is at this operation; the lock is held."""
+        """Apply the changes up to an operation. The caller holds the lock."""
         behind = [encoder for encoder, index in self.by_encoder.items() if index.generation != generation]
         slots = self._database.slots() if behind else {}
         for encoder in behind:
             if slots.get(encoder) == self.by_encoder[encoder].dim:
                 self._catch_up(encoder, self.by_encoder[encoder])
             else:
-                del self.by_encoder[encoder]  # No memory has such vectors any more, or they became others.
+                del self.by_encoder[encoder]  # The encoder has no vectors any more, or a new length.
 
     def drop(self, folder: Path) -> None:
-        """Forget the indexes, and remove their files: nothing of an erased vector stays."""
+        """Drop the indexes and delete their files, so that no erased vector remains."""
         with self.lock:
             self.by_encoder.clear()
             self._on_disk.clear()
@@ -128,18 +128,18 @@ class Indexes:
                 path.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """End the thread that moves vectors; what waits stays in the recent tier, where it is found."""
+        """Stop the background thread. Waiting vectors stay in the recent tier."""
         self._mover.stop()
 
     def settle(self) -> None:
-        """Move everything to the tier where it belongs, now."""
+        """Move all vectors to their tiers now."""
         with self.lock, without_limit():
             self.follow(self._database.generation)
             for index in self.by_encoder.values():
                 index.settle()
 
     def tiers(self) -> dict[str, Tier]:
-        """Sizes of the tiers by encoder, of the indexes that have been used so far."""
+        """Return the tier sizes by encoder, for indexes used so far."""
         with self.lock:
             found = {}
             for encoder, index in self.by_encoder.items():
@@ -152,7 +152,7 @@ class Indexes:
             return found
 
     def save(self, folder: Path) -> None:
-        """Write the indexes, to be mapped at the next start; they are caches and may be deleted."""
+        """Write the indexes to files, which are caches for the next start."""
         with self.lock:
             self.follow(self._database.generation)
             for encoder, index in self.by_encoder.items():
@@ -165,14 +165,14 @@ class Indexes:
                 self._on_disk[encoder] = _version(index)
                 for other in folder.glob(f"{file.stem}.*"):
                     if other != file:
-                        other.unlink()  # Of the time when there were fewer.
+                        other.unlink()  # Left from another kind of index.
 
     def load(self, folder: Path) -> None:
-        """Map what :meth:`save` wrote; what does not fit the store any more is built again when needed."""
+        """Map the files of :meth:`save`. Files that do not match the store are ignored."""
         with self.lock:
             for kind in (KINDS["flat"], self._kind):
                 if kind.missing or kind.load is None:
-                    continue  # Told when something is searched.
+                    continue  # Reported when something is searched.
                 for encoder, dim in self._database.slots().items():
                     try:
                         index = kind.load(_file(folder, encoder, kind))
@@ -187,7 +187,7 @@ class Indexes:
                     self.by_encoder[encoder] = tiered
 
     def _empty(self, dim: int) -> TieredIndex:
-        """An index of two tiers without vectors."""
+        """Create an empty two-tier index."""
         make = self._kind.make
         assert make is not None
         self._kind.check_dim(dim)
@@ -208,7 +208,7 @@ class Indexes:
             self._mover.wake()
 
     def _move_on(self, rest: Callable[[], None]) -> bool:
-        """A step of the thread in the background; whether there is more to do."""
+        """Do a step in the background thread; return True if there is more to do."""
         more = False
         for encoder, index in list(self.by_encoder.items()):
             if index.needs_building:
@@ -230,13 +230,13 @@ class Indexes:
 
 
 def _version(index: TieredIndex) -> tuple[int, IndexCalibration | None]:
-    """What a file of the index would hold."""
+    """Return the version of an index in its file."""
     long_term = index.tiers[1]
     return index.generation, None if long_term is None else long_term.calibration
 
 
 def _file(folder: Path, encoder: str, kind: IndexKind) -> Path:
-    """A name of an encoder may be anything; only a plain one is a file name on every system."""
+    """Return the file of an encoder. Names that are not plain are encoded."""
     plain = re.fullmatch("[a-z0-9_-]{1,64}", encoder)
     stem = encoder if plain else "~" + hashlib.sha256(encoder.encode()).hexdigest()
     return folder / f"{stem}.{kind.suffix}"

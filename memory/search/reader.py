@@ -1,4 +1,4 @@
-"""What a store answers: everything that is read, and nothing that changes a memory."""
+"""Read access to a store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from memory.persistence.log.journal import LogEntry
 from memory.persistence.reports import Stats
 from memory.query import Filter, Query
 from memory.search.accesses import Accesses
-from memory.search.context import Attention, Context, Weighted
-from memory.search.explanation import explained
+from memory.search.context import Attention, AttentionWeights, Context
+from memory.search.explanation import explain_memory
 from memory.search.ranking import hits_of
 from memory.search.retriever import Retriever
 from memory.search.tiers import Tier
@@ -30,21 +30,19 @@ INDEX_FOLDER = "indexes"
 
 
 class _Answer(NamedTuple):
-    """The hits of a query, whether a word of its sentence is nowhere, and what attention made of its blocks
-    where that was wanted.
-    """
+    """Hits of a query; ``unknown`` is true if no memory has some word, ``weighted`` is the attention."""
 
     hits: list[Hit]
     unknown: bool
-    weighted: Weighted | None
+    weighted: AttentionWeights | None
 
 
 class StoreReader:
-    """Reads a store; :class:`memory.store.MemoryStore` is one that writes too.
+    """Read access to a store; base of :class:`memory.store.MemoryStore`.
 
     Attributes:
-        folder: of the store.
-        config: see :class:`StoreConfig`.
+        folder: store folder.
+        config: settings.
         dim: length of the default vectors.
     """
 
@@ -57,50 +55,51 @@ class StoreReader:
         self._retriever.indexes.load(self.folder / INDEX_FOLDER)
         self._attention = Attention(database, self._retriever)
         self._accesses = Accesses(database)
-        self._newest = (-1, 0)  # Operation, and time of the newest memory after it.
+        self._newest = (-1, 0)  # Operation, and the newest time after it.
 
     def __len__(self) -> int:
         return self._database.count()
 
     def query(self, query: Query, *, vectors: bool = True) -> list[Hit]:
-        """The memories that answer a query, the best first.
+        """Search memories, the best hits first.
 
         Args:
-            query: what they must be, and are compared with.
-            vectors: with their vectors; without, it takes less time.
+            query: conditions and sort order.
+            vectors: False omits the vectors of the memories, which is faster.
 
         Raises:
-            DimensionError: a vector of another length.
-            UnknownMemoryError: ``like`` names none.
-            ValueError: nothing has a vector of that encoder.
+            DimensionError: the vector has the wrong length.
+            UnknownMemoryError: no memory has the id ``like``.
+            ValueError: no memory has a vector of the encoder.
         """
         return self._answer(query, vectors=vectors).hits
 
     def at_once(self, encoder: str = "default") -> AbstractContextManager[bool]:
-        """Whether a query by a vector alone takes a moment, within a block: for who must not wait.
+        """Return a context that is true if a vector search takes microseconds, for callers that must not
+        block.
 
-        ``False`` also where another thread is searching, or much was stored since the last query.
+        It is false if another thread is searching or many memories were stored since the last query.
         """
         return self._retriever.at_once(encoder)
 
     def context(self, query: Query) -> Context:
-        """What the store knows about a query: attention over all around it, with the weights as evidence.
+        """Compute attention over the memories around a query.
 
-        The index finds the nearest memories that pass the filter; attended to are the blocks of similar
-        memories that these are in, thousands of them, see :class:`memory.search.blocks.SimilarBlocks`.
+        The index finds the nearest matching memories. Attention reads their blocks of similar memories,
+        usually thousands, see :class:`memory.search.blocks.SimilarBlocks`.
 
         Raises:
-            ValueError: the query has no vector to attend with; else as of :meth:`query`.
+            ValueError: the query has no vector, or see :meth:`query`.
         """
         if query.embedding is None and query.like is None:
-            raise ValueError("context needs a query with an embedding or like")
+            raise ValueError("context needs a query with embedding or like")
         asked = self._answer(dataclasses.replace(query, aggregate=True))
         found = asked.weighted
         assert found is not None
         return Context(found.vector, asked.hits, found.ids, found.weights)
 
     def _answer(self, query: Query, *, vectors: bool = True) -> _Answer:
-        """The answer to a query, or where there is none to what it may mean."""
+        """Answer a query; if there are no hits, correct its words and labels."""
         asked = self._answer_literally(query, vectors)
         if not asked.hits or asked.unknown or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
@@ -111,7 +110,7 @@ class StoreReader:
         return asked
 
     def _answer_literally(self, query: Query, vectors: bool) -> _Answer:
-        """The answer to a query as it is said."""
+        """Answer a query without corrections."""
         nearest = None
         if query.aggregate and (query.embedding is not None or query.like is not None):
             query = self.compared(query)
@@ -136,33 +135,28 @@ class StoreReader:
         return _Answer(hits, found.unknown, weighted)
 
     def compared(self, query: Query) -> Query:
-        """A query with the encoder whose vectors it compares, see :meth:`.Retriever.compared`.
+        """Return the query with the encoder that it compares, see :meth:`.Retriever.compared`.
 
         Raises:
-            UnknownMemoryError: ``like`` names no memory, or one without a vector to compare.
+            UnknownMemoryError: no memory has the id ``like``, or it has no vector.
         """
         return self._retriever.compared(query)
 
     def search(
         self, vectors: ArrayLike, k: int = 10, *, encoder: str = "default", aim: float = 0.99
     ) -> Neighbours:
-        """Ids and cosine similarities of the most similar memories, for many vectors at once.
+        """Find the most similar memories of many vectors at once; return ids and cosine similarities.
 
         Args:
             vectors: (queries, dim).
-            k: of each.
-            encoder: which vectors are compared.
-            aim: share of the ten nearest to find, by what was measured on the memories themselves; less takes
-                less time, 1 compares all.
+            k: number of neighbours of each.
+            encoder: encoder whose vectors are compared.
+            aim: measured share of the ten nearest to find; 1 compares all, less is faster.
         """
         return self._retriever.neighbours(np.asarray(vectors, np.float32), k, encoder=encoder, aim=aim)
 
     def get(self, ids: Iterable[int]) -> list[Memory]:
-        """Memories by their ids.
-
-        Raises:
-            UnknownMemoryError: one is not there.
-        """
+        """Return memories by their ids; raises ``UnknownMemoryError`` for an unknown id."""
         return self._database.get(ids)
 
     def find(
@@ -173,27 +167,24 @@ class StoreReader:
         limit: int | None = None,
         vectors: bool = True,
     ) -> list[Memory]:
-        """All memories that pass a filter.
+        """Return all memories that match a filter.
 
         Args:
-            filter: what they must be.
-            newest_first: or the oldest first.
-            limit: most of them.
-            vectors: with their vectors; without, it takes less time.
+            filter: the conditions.
+            newest_first: sort by time; False returns the oldest first.
+            limit: maximum number of memories.
+            vectors: False omits the vectors, which is faster.
         """
         order: Any = "newest" if newest_first else "oldest"
         ids = self._database.ids(filter, order=order, limit=limit).tolist()
         return self._database.present(ids, vectors=vectors)
 
     def find_merged(self, filter: Filter) -> list[Memory]:
-        """Those that pass a filter and stand for several observations, by rising id and without vectors."""
+        """Return matching memories with several observations, by id, without vectors."""
         return self._database.present(self._merged_ids(filter).tolist(), vectors=False)
 
     def find_last_seen(self, filter: Filter, after_ns: int) -> list[Memory]:
-        """Those that pass a filter and stand for a sight after a time, as of the one that was seen last.
-
-        Only where that is not their own ``time_ns``. Without vectors.
-        """
+        """Return matching merged memories whose last observation is after a time, without vectors."""
         visited = self._database.visited_after(after_ns)
         if not len(visited.ids):
             return []
@@ -202,7 +193,7 @@ class StoreReader:
         return self._database.present(visited.ids[fits & (visited.first_ns == last)].tolist(), vectors=False)
 
     def _merged_ids(self, filter: Filter) -> NDArray[np.int64]:
-        """Rising ids of those that pass a filter and stand for several observations."""
+        """Return sorted ids of matching memories with several observations."""
         ids = self._retriever.ids(dataclasses.replace(filter, text=None), several=True)
         if filter.text is not None:
             ids = np.intersect1d(ids, self._database.ids(Filter(text=filter.text)))
@@ -211,25 +202,25 @@ class StoreReader:
     def find_seen(
         self, filter: Filter, *, limit: int | None = None, vectors: bool = True
     ) -> tuple[list[Memory], int]:
-        """Memories that pass a filter and were seen within its ``between_ns``, and how many there are.
+        """Return the memories seen within ``between_ns`` of a filter, and their total number.
 
-        Unlike :meth:`find`, which looks at ``time_ns`` alone, a merged memory is found by each of its visits.
+        Unlike :meth:`find`, which compares ``time_ns``, this compares each visit of merged memories.
 
         Args:
-            filter: what they must be, with ``between_ns``.
-            limit: most of them; those that were seen first within that time.
-            vectors: with their vectors; without, it takes less time.
+            filter: conditions with ``between_ns``.
+            limit: maximum number; those first seen in the range.
+            vectors: False omits the vectors, which is faster.
         """
-        ids, total = self._database.seen(filter, limit=limit)
+        ids, total = self._database.ids_seen(filter, limit=limit)
         return self._database.present(ids.tolist(), vectors=vectors), total
 
     def count(self, filter: Filter) -> int:
-        """How many pass a filter, exactly."""
+        """Return the exact number of matching memories."""
         return self._database.count(filter)
 
     @property
     def newest_ns(self) -> int:
-        """Time of the newest memory, by the robot's clock; ``-2**63`` where there is none."""
+        """Time of the newest memory by the robot's clock in nanoseconds; ``-2**63`` for an empty store."""
         generation = self._database.generation
         if self._newest[0] != generation:
             ids = self._database.ids(order="newest", limit=1)
@@ -240,19 +231,19 @@ class StoreReader:
         return self._newest[1]
 
     def label_counts(self) -> dict[str, int]:
-        """How many memories have each label."""
+        """Return the number of memories of each label."""
         return self._retriever.label_counts()
 
     def corrections(self, text: str) -> dict[str, str]:
-        """For words that no memory has in any form, the word of the store that differs by a slip or two."""
+        """Return the most similar known word for each word that no memory has."""
         return self._database.corrections(text)
 
     def encoders(self) -> dict[str, int]:
-        """Length of the vectors by the name of their encoder."""
+        """Return the vector length by encoder name."""
         return self._database.slots()
 
     def maps(self) -> list[str]:
-        """The maps that memories are in."""
+        """Return the map ids."""
         return self._database.maps()
 
     @overload
@@ -260,34 +251,31 @@ class StoreReader:
     @overload
     def explain(self, what: Query) -> Plan: ...
     def explain(self, what: int | Query) -> Explanation | Plan:
-        """Why a memory was kept, merged or forgotten; or how a query is answered, for which it is asked.
+        """Explain why a memory was kept, merged or forgotten, or which index answers a query and why.
 
         Args:
-            what: id of a memory, or a query.
-
-        Returns:
-            Of a query which index answers it, what that does, and why it is the cheapest.
+            what: id of a memory, or a query, which is run.
 
         Raises:
-            UnknownMemoryError: there never was such a memory.
+            UnknownMemoryError: no memory ever had the id.
         """
         if isinstance(what, Query):
             return self._retriever.plan(what)
         history = self._database.history(what)
         if not history:
-            raise UnknownMemoryError(f"there never was a memory {what}")
+            raise UnknownMemoryError(f"no memory ever had the id {what}")
         memory = self._database.present([what], vectors=False)
         known = memory[0] if memory else None
-        return explained(
+        return explain_memory(
             what, history, known, self._database.observation_count(what), self._database.trusts()
         )
 
     def log(self, after: int = 0, *, limit: int | None = None) -> list[LogEntry]:
-        """What was done, by rising number; each can be given to :meth:`undo`."""
+        """Return operations in order; :meth:`undo` takes their numbers."""
         return self._database.log(after, limit=limit)
 
     def states_at(self, generation: int, ids: Iterable[int]) -> dict[int, State]:
-        """State of memories that are there now, as it was after an operation; none for those added later."""
+        """Return the states of existing memories after an operation, except later ones."""
         found: dict[int, State] = {}
         before: dict[int, dict[int | None, State]] = {}
         for memory in self._database.present(list(ids), vectors=False):
@@ -306,7 +294,7 @@ class StoreReader:
         return found
 
     def _states_before(self, entry: LogEntry) -> dict[int | None, State]:
-        """States of what an operation changed or removed; those before a marking outlive a trimming."""
+        """Return the earlier states of memories that an operation changed or removed."""
         if entry.operation == "mark":
             return {int(id): state for id, state in entry.detail["was"].items()}
         return {row.id: row.state for row in self._database.before(entry.generation)}
@@ -318,27 +306,29 @@ class StoreReader:
 
     @property
     def readonly(self) -> bool:
-        """Whether it was opened for reading only."""
+        """True if the store was opened read-only."""
         return self._database.readonly
 
     @property
     def database(self) -> Database:
-        """The tables below, which are the store's to close. A second handle in one process is no safe way to
-        them: opening one lets go of the locks that SQLite holds for the first.
+        """The database of the store, which the store closes.
+
+        Do not open the database again in this process: closing a second handle releases the locks of the
+        first.
         """
         return self._database
 
     def stats(self) -> Stats:
-        """Numbers about the store."""
+        """Return statistics of the store."""
         return self._database.stats()
 
     def tiers(self) -> dict[str, Tier]:
-        """Sizes of the recent and the long-term tier, by encoder, of what was searched since opening."""
+        """Return tier sizes by encoder, for indexes used since opening."""
         return self._retriever.indexes.tiers()
 
 
 def _retriever_of(database: Database, config: StoreConfig) -> Retriever:
-    """What finds memories: in this process, or on a server, whose library need not be here."""
+    """Return the retriever of a folder or server."""
     if database.shared:
         from memory.persistence.postgres.database import PostgresDatabase
         from memory.search.server_retriever import RemoteRetriever

@@ -1,9 +1,8 @@
-"""How well memories fit a sentence: by its words, its dates, and what was remembered just before and after.
+"""Relevance of memories to a sentence: by words, dates, and neighbours in time.
 
-A word counts for a memory by how few have it (the weight of BM25, Robertson and Zaragoza 2009, with presence
-in place of frequency: captions are short, and their words seldom repeated); so does a date by the memories
-of that day. Of what its words make a memory score, a share goes to those beside it in time that have one of
-the words too: an answer is in the reply.
+A rare word or date has a high weight (the weight of BM25, Robertson and Zaragoza 2009, with presence instead
+of frequency, because captions are short). A share of a memory's score goes to its neighbours in time that
+also have a word of the sentence, because an answer often follows the question.
 """
 
 from __future__ import annotations
@@ -21,37 +20,36 @@ from memory.search.columns import ColumnCache
 from memory.wording.dates import falls_on
 from memory.wording.sentences import Sentence, read_sentence
 
-#: Shares of the scores of the memories one and two places away, and how far away in time they may be.
+#: Shares of the scores of memories one and two places away, and their maximum distance in time.
 BESIDE = (0.4, 0.2)
 BESIDE_NS = 300 * 10**9
-#: What words count where vectors are compared too, each by its best.
+#: Weight of the text score if vectors are compared too.
 WORDS_SHARE = 0.5
-#: The best by words and by vectors that are compared by both.
+#: Number of best hits by text and by vectors that are combined.
 FUSED = 64
 
 
 def sentence_of(query: Query) -> Sentence | None:
-    """What the text of a query asks for where it is a sentence; ``None`` of mere words, and without."""
+    """Return the sentence of a query; ``None`` for single words or no text."""
     return None if query.text is None else read_sentence(query.text)
 
 
 def required(query: Query) -> Filter:
-    """What every hit must be: the words of a sentence may be missing."""
+    """Return the conditions that every hit must meet; words of a sentence are optional."""
     return query.filter if sentence_of(query) is None else query.where
 
 
 class Succession(NamedTuple):
-    """In which order memories were made, map by map.
+    """Order of the memories in time, for each map.
 
-    Memories of one time in one map form a moment. Their order is not known, and ids do not give it: the same
-    memories stored in another order must answer alike. So each counts as if it stood at every place of its
-    moment equally often.
+    Memories with the same time in a map form a moment. Their order is unknown and must not depend on ids, so
+    each counts as if it were at every place of its moment equally often.
 
     Attributes:
         order: (memories,) int64 rows by map and time.
-        linked: for each of :data:`BESIDE` (memories - step,) bool, whether a place of the order and the one
-            so many steps on are beside each other.
-        moments: (memories,) int64 number of the moment by place; ``None`` where each has one memory.
+        linked: for each of :data:`BESIDE`, (memories - step,) bool: True if a place and the one ``step``
+            later are neighbours.
+        moments: (memories,) int64 moment of each place; ``None`` if every moment has one memory.
     """
 
     order: NDArray[np.int64]
@@ -60,61 +58,57 @@ class Succession(NamedTuple):
 
     @classmethod
     def of(cls, columns: ColumnCache) -> Succession:
-        """That of the memories as they are now."""
+        """Compute the order of the current memories."""
         order = np.flatnonzero(columns.column("alive"))
         for name in ("time_ns", "map_ids"):
-            # One after the other and stable: what is in order already, as a robot's times are, takes no time.
+            # Stable sorts are fast for sorted data, such as times of one robot.
             order = order[np.argsort(columns.column(name)[order], kind="stable")]
         time, maps = columns.column("time_ns")[order], columns.column("map_ids")[order]
         linked = []
         for step in range(1, len(BESIDE) + 1):
-            # Of rising times, so that the difference of 64 bits has no sign.
+            # Times are sorted, so the unsigned difference cannot be negative.
             near = (time[step:] - time[:-step]).view(np.uint64) <= BESIDE_NS
             linked.append(near & (maps[step:] == maps[:-step]))
         same = (time[1:] == time[:-1]) & (maps[1:] == maps[:-1])
         moments = np.concatenate([[0], np.cumsum(~same)])[: len(order)] if same.any() else None
         return cls(order, tuple(linked), moments)
 
-    def shared(self, said: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What each place gets of the scores of those beside it.
-
-        Args:
-            said: (memories,) scores by place.
-        """
-        found = np.zeros_like(said)
+    def shared(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the score that each place gets from its neighbours; ``scores`` is (memories,) by place."""
+        found = np.zeros_like(scores)
         if self.moments is None:
             for step, (share, linked) in enumerate(zip(BESIDE, self.linked, strict=True), 1):
-                found[step:] += share * linked * said[:-step]
-                found[:-step] += share * linked * said[step:]
+                found[step:] += share * linked * scores[:-step]
+                found[:-step] += share * linked * scores[step:]
             return found
         moments = self.moments
         sizes = np.bincount(moments)
-        totals = np.bincount(moments, said)
+        totals = np.bincount(moments, scores)
         means = (totals / sizes)[moments]
         for step, (share, linked) in enumerate(zip(BESIDE, self.linked, strict=True), 1):
-            # Means over the places of a moment: of other moments there, and of the others of its own.
+            # Average over the places of a moment: scores of other moments, and of its other memories.
             apart = linked & (moments[step:] != moments[:-step])
             beyond = np.bincount(moments[step:], apart * means[:-step], len(sizes))
             beyond += np.bincount(moments[:-step], apart * means[step:], len(sizes))
             within = 2.0 * np.maximum(sizes - step, 0) / np.maximum(sizes - 1, 1)
             found += share * ((beyond + within * totals) / sizes)[moments]
-            found -= share * (within / sizes)[moments] * said
+            found -= share * (within / sizes)[moments] * scores
         return found
 
 
 def fits(
     sentence: Sentence, found: Sequence[NDArray[np.int64]], columns: ColumnCache, succession: Succession
 ) -> NDArray[np.float64]:
-    """How well each row fits a sentence.
+    """Score each row for a sentence.
 
     Args:
-        sentence: that is asked.
-        found: for each of its words the ids of the memories that have it.
-        columns: of the memories.
-        succession: of the same.
+        sentence: the sentence.
+        found: for each word, the ids of memories that have it.
+        columns: columns of the memories.
+        succession: their order.
 
     Returns:
-        (rows,) float64; 0 for rows that have none of the words and dates, and for removed ones.
+        (rows,) float64; 0 for rows without any word or date, and for removed rows.
     """
     own = np.zeros(len(columns.column("ids")))
     for ids in found:
@@ -127,23 +121,23 @@ def fits(
     for date in sentence.dates:
         rows = np.flatnonzero(columns.column("alive") & falls_on(columns.column("time_ns"), date))
         scores[rows] += rarity(len(rows), len(columns))
-    # What is equal but for the order of additions is equal.
+    # Round, so that the order of additions does not matter.
     return scores.round(9)
 
 
 def rarity(having: int, total: int) -> float:
-    """What it counts that a memory has a word that so many of all have."""
+    """Return the weight of a word that ``having`` of ``total`` memories have."""
     return math.log1p((total - having + 0.5) / (having + 0.5))
 
 
-class Fused(NamedTuple):
-    """Memories by words and vectors together, the best first.
+class FusedRanking(NamedTuple):
+    """Ranking by text and vectors together, the best first.
 
     Attributes:
         ids: (n,) int64.
         scores: (n,) float64, at most 1.
-        text: (n,) float64, how well they fit the sentence.
-        similarity: (n,) float32 cosines, 0 for what has no vector.
+        text: (n,) float64 relevance to the sentence.
+        similarity: (n,) float32 cosine similarity, 0 without a vector.
     """
 
     ids: NDArray[np.int64]
@@ -152,13 +146,13 @@ class Fused(NamedTuple):
     similarity: NDArray[np.float32]
 
 
-def fuse(ids: NDArray[np.int64], text: NDArray[np.float64], compared: Sequence[Neighbours]) -> Fused:
-    """Order memories by both, each divided by its best.
+def fuse(ids: NDArray[np.int64], text: NDArray[np.float64], compared: Sequence[Neighbours]) -> FusedRanking:
+    """Rank memories by text and vector scores, each divided by its maximum.
 
     Args:
-        ids: (n,) different ones.
-        text: (n,) of :func:`fits`.
-        compared: searches of one query that give the cosines of all of them that have a vector.
+        ids: (n,) distinct ids.
+        text: (n,) scores of :func:`fits`.
+        compared: searches that contain the similarities of all ids with a vector.
     """
     cosines = {
         int(id): float(score)
@@ -167,10 +161,10 @@ def fuse(ids: NDArray[np.int64], text: NDArray[np.float64], compared: Sequence[N
     }
     similarity = np.array([cosines.get(id, 0.0) for id in ids.tolist()], np.float32)
     scores = WORDS_SHARE * _by_best(text) + (1.0 - WORDS_SHARE) * _by_best(similarity.astype(np.float64))
-    # Cosines of single precision differ in their last digits by where a row lies.
+    # Single-precision similarities differ in their last digits by the row order.
     scores = scores.round(6)
     order = np.lexsort((ids, -scores))
-    return Fused(ids[order], scores[order], text[order], similarity[order])
+    return FusedRanking(ids[order], scores[order], text[order], similarity[order])
 
 
 def _by_best(values: NDArray[np.float64]) -> NDArray[np.float64]:

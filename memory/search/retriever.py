@@ -1,4 +1,4 @@
-"""Finding memories: which filter, which index, in which order."""
+"""Search of a store with filters, indexes and sort orders."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from memory.persistence.queries import EVERYTHING
 from memory.query import Filter, Query
 from memory.search.columns import ColumnCache
 from memory.search.indexes import DEFAULT, Indexes
-from memory.search.ranking import Ranking, first, ordered
+from memory.search.ranking import Ranking, first, rank_hits
 from memory.search.relevance import FUSED, Succession, fits, fuse, sentence_of
 from memory.wording.sentences import Sentence
 
 #: More hits than any store has.
 MOST_HITS = 2**62
-#: Nanoseconds of one core in which something is searched in a moment.
+#: Maximum estimated nanoseconds of a fast search on one core.
 _MOMENT_NS = 2e6
-#: Memories that caches catch up with in a moment.
+#: Maximum changed memories for a fast search.
 _LITTLE = 32
 
 
 class Retriever:
-    """Caches over a store that answer queries; they follow it before each answer.
+    """Search of a store, with caches that follow the database.
 
     Args:
-        database: the truth.
-        index_from: vectors above which there is an index instead of comparing all.
-        index: which one, see :mod:`memory.index.kinds`.
-        tiers: which vectors stay out of the index, and how they move there.
+        database: database of the store.
+        index_from: number of vectors above which the index is used.
+        index: kind of index, see :mod:`memory.index.kinds`.
+        tiers: which vectors stay outside the index, and how others move into it.
 
     Attributes:
-        indexes: of the vectors.
+        indexes: the vector indexes.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Retriever:
         with self._lock:
             columns = self._follow()
             found = Ranking(columns.column("ids")[_passing(columns, query.where, chosen)])
-            return ordered(self._database, columns, query, found)
+            return rank_hits(self._database, columns, query, found)
 
     def plan(self, query: Query) -> Plan:
-        """Answer a query, and return how its vectors were searched: which index did what, and why."""
+        """Answer a query, and return which index searched its vectors and why."""
         found = self.find(query)
         if found.plan is None:
             return NO_VECTORS
@@ -111,7 +111,7 @@ class Retriever:
             return index.search(unit_rows(vectors, index.dim), k, among=among, aim=aim)
 
     def ids(self, filter: Filter, *, several: bool = False) -> NDArray[np.int64]:
-        """Rising ids of what passes a filter without text; with ``several`` only of merged memories."""
+        """Return sorted ids that match a filter without text; with ``several`` only merged memories."""
         chosen = self._looked_up(filter)
         with self._lock:
             columns = self._follow()
@@ -123,9 +123,9 @@ class Retriever:
 
     @contextmanager
     def at_once(self, encoder: str) -> Iterator[bool]:
-        """Whether a vector alone is searched in a moment, nobody to wait for, little to catch up with.
+        """Return a context that is true if a vector search takes microseconds.
 
-        It stays so within the block, but for what is stored meanwhile.
+        This holds within the context, except for memories that are stored meanwhile.
         """
         if not self._lock.acquire(blocking=False):
             yield False
@@ -142,16 +142,16 @@ class Retriever:
             self._lock.release()
 
     def settle(self) -> None:
-        """Move vectors to the tiers where they belong now."""
+        """Move vectors to their tiers now."""
         self.indexes.settle()
 
     def there(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the ids are of memories that are there."""
+        """Return which ids exist."""
         with self._lock:
             return self._follow().rows(ids) >= 0
 
     def label_counts(self) -> dict[str, int]:
-        """Memories by label."""
+        """Return the number of memories by label."""
         with self._lock:
             columns = self._follow()
             codes, counts = np.unique(columns.column("labels")[columns.column("alive")], return_counts=True)
@@ -159,13 +159,13 @@ class Retriever:
             return {names[code]: int(count) for code, count in zip(codes, counts, strict=True)}
 
     def compared(self, query: Query) -> Query:
-        """A query with the encoder whose vectors it compares.
+        """Return the query with the encoder that it compares.
 
-        What is like a memory with vectors of one encoder, and no default one, is compared by these.
+        If the memory ``like`` has no default vector, but vectors of one other encoder, that encoder is used.
 
         Raises:
-            UnknownMemoryError: ``like`` names none, or a memory without vectors, or with those of several
-                encoders and not the default one.
+            UnknownMemoryError: no memory has the id ``like``, it has no vectors, or only vectors of
+                several other encoders.
         """
         if query.like is None or query.encoder != DEFAULT:
             return query
@@ -180,27 +180,26 @@ class Retriever:
                 f"memory {query.like} has no default vector, but of {', '.join(names)}: name the encoder"
             )
         raise UnknownMemoryError(
-            f"memory {query.like} has no vector: nothing can be found that is like it; what was imported has"
-            " vectors where the file had them, as detections by weights that give them"
+            f"memory {query.like} has no vector to compare. Import detections of weights with an"
+            " embedding head"
         )
 
     def vector_of(self, query: Query) -> NDArray[np.float32] | None:
-        """What a query compares with, its own or that of a memory; ``None`` where it compares none."""
+        """Return the vector that a query compares with, or ``None``."""
         if query.embedding is not None:
             return query.embedding
         if query.like is None:
             return None
         vectors = self._database.vectors([query.like], query.encoder)
         if not len(vectors.ids):
-            self._database.get([query.like], vectors=False)  # says so where there is no such memory
+            self._database.get([query.like], vectors=False)  # Raises if there is no such memory.
             raise UnknownMemoryError(f"memory {query.like} has no vector of encoder {query.encoder!r}")
         found: NDArray[np.float32] = vectors.halves[0].astype(np.float32)
         return found
 
     def _looked_up(self, filter: Filter) -> NDArray[np.int64] | None:
-        """Rising ids of what has the filter's words and lies in its polygon; ``None`` where it has neither.
-
-        Ranking without the lock: these are the parts that may take long, and nobody else waits for them.
+        """Return sorted ids that match the text and polygon, or ``None`` without them. Slow, so it runs
+        without the lock.
         """
         ids: NDArray[np.int64] | None = None
         if filter.polygon is not None:
@@ -215,21 +214,21 @@ class Retriever:
         return ids
 
     def _having(self, query: Query, text: str) -> Ranking:
-        """Return what has all words of a text."""
-        # In another order than how well the words fit, all that have them count.
+        """Return memories that have all words of a text."""
+        # For orders other than relevance, all matches are candidates.
         best_first = query.ordered_by == "relevance"
         hits = self._database.search_text(
             text, query.where, limit=query.k if best_first else MOST_HITS, equal_too=True
         )
         found = Ranking(hits.ids, text=hits.scores)
         if best_first and self._database.shared:
-            # The server has ordered them. Of a large store there, columns take long to read.
+            # The server has sorted them. Reading the columns of a large store is slow.
             return found
         with self._lock:
-            return ordered(self._database, self._follow(), query, found)
+            return rank_hits(self._database, self._follow(), query, found)
 
     def _similar_to(self, query: Query, vector: NDArray[np.float32]) -> Ranking:
-        """Return what is similar to a vector and has all words of the text, if there is one."""
+        """Return memories that are similar to a vector and match the filter."""
         filter, order = query.filter, query.ordered_by
         chosen = self._looked_up(filter)
         with self._lock:
@@ -237,10 +236,10 @@ class Retriever:
             found = self._similar(columns, query, filter, vector, chosen)
             if order == "relevance":
                 return found
-            return ordered(self._database, columns, query, found)
+            return rank_hits(self._database, columns, query, found)
 
     def _fitting(self, query: Query, sentence: Sentence, vector: NDArray[np.float32] | None) -> Ranking:
-        """What fits a sentence best, and is similar to a vector where there is one."""
+        """Return memories that are relevant to a sentence, and similar to a vector if given."""
         having = self._database.ids_by_word(sentence.words)
         chosen = self._looked_up(query.where)
         with self._lock:
@@ -254,7 +253,7 @@ class Retriever:
             if vector is None:
                 rows = self._best(columns, scores, query.k)
                 found = Ranking(ids[rows], text=scores[rows], unknown=unknown)
-                return ordered(self._database, columns, query, found)
+                return rank_hits(self._database, columns, query, found)
             deep = replace(query, k=max(query.k, FUSED))
             near = self._similar(columns, deep, query.where, vector, chosen)
             assert near.similarity is not None
@@ -265,18 +264,18 @@ class Retriever:
             both = np.union1d(near.ids, said)
             fused = fuse(both, scores[columns.rows(both)], (known, compared))
             found = Ranking(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
-            best = ordered(self._database, columns, replace(query, order="relevance"), found)
-            return ordered(self._database, columns, query, best)
+            best = rank_hits(self._database, columns, replace(query, order="relevance"), found)
+            return rank_hits(self._database, columns, query, best)
 
     def _best(self, columns: ColumnCache, scores: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-        """Rows of the highest positive scores."""
+        """Return the rows of the highest positive scores."""
         rows = np.flatnonzero(scores > 0.0)
         return rows[first(self._database, columns, columns.column("ids")[rows], -scores[rows], most)]
 
     def _compared(
         self, query: Query, vector: NDArray[np.float32], ids: NDArray[np.int64], count: int
     ) -> Neighbours:
-        """Cosines of listed memories; ``count`` is how many there are in all."""
+        """Return the similarities of given memories; ``count`` is the total number of memories."""
         index = self.indexes.of(query.encoder, count)
         question = unit_rows(vector[None], index.dim)
         return index.search(question, max(len(ids), 1), among=Among(ids), aim=1.0)
@@ -289,14 +288,14 @@ class Retriever:
         vector: NDArray[np.float32],
         said: NDArray[np.int64] | None,
     ) -> Ranking:
-        """Return the ``k`` most similar to a vector of what passes a filter, the most similar first."""
+        """Return the ``k`` matching memories that are most similar to a vector."""
         known, total = columns.column("ids"), len(columns)
         passing = None if filter == EVERYTHING else _passing(columns, filter, said)
         index = self.indexes.of(query.encoder, total)
         wanted = query.k + (1 if query.like is not None else 0)
         answer = index.answer(vector, wanted, ids=known, kept=passing, total=total)
         ids, scores = answer.neighbours.ids[0], answer.neighbours.scores[0]
-        # The memory that the query compares with is no answer.
+        # Exclude the memory that the query compares with.
         kept = np.flatnonzero((ids >= 0) & (ids != (-1 if query.like is None else query.like)))
         kept = kept[columns.rows(ids[kept]) >= 0]
         kept = kept[first(self._database, columns, ids[kept], -scores[kept], query.k)]
@@ -315,7 +314,7 @@ class Retriever:
 
 
 def _passing(columns: ColumnCache, filter: Filter, chosen: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-    """Which rows pass a filter, of which :meth:`Retriever._looked_up` found a part."""
+    """Return which rows match a filter; ``chosen`` is the result of :meth:`Retriever._looked_up`."""
     if chosen is None:
         return columns.matches(filter)
     rows = columns.rows(chosen)

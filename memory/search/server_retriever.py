@@ -1,4 +1,4 @@
-"""Finding memories in a store on a server, which compares the vectors itself."""
+"""Search of a store on a server, which compares the vectors itself."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from memory.persistence.postgres.database import PostgresDatabase
 from memory.query import Filter, Query
 from memory.search.columns import ColumnCache
 from memory.search.indexes import DEFAULT
-from memory.search.ranking import Ranking, ordered
+from memory.search.ranking import Ranking, rank_hits
 from memory.search.retriever import Retriever
 
 
 class RemoteRetriever(Retriever):
-    """As the retriever of a folder, with the vectors where they lie: a process holds columns, and no vector.
+    """Retriever for a server. This process caches columns, but no vectors.
 
     Args:
-        database: of a server.
-        index_from: vectors above which :meth:`settle` has the server make its index.
+        database: database on a server.
+        index_from: number of vectors above which :meth:`settle` creates an index on the server.
     """
 
     def __init__(self, database: PostgresDatabase, *, index_from: int) -> None:
@@ -53,28 +53,28 @@ class RemoteRetriever(Retriever):
         return found
 
     def settle(self) -> None:
-        """Have the server begin the month's part, and make its index where there are many vectors."""
+        """Create the tables of the month and the vector indexes on the server if needed."""
         self._database.begin_part()
         self._database.make_indexes(self._index_from)
 
     def _dim(self, encoder: str) -> int:
-        if encoder == DEFAULT:  # Which every store has, and always of one length.
+        if encoder == DEFAULT:  # Every store has the default encoder.
             return self._database.dim
         slots = self._database.slots()
         if encoder not in slots:
             raise ValueError(
-                f"no memory has a vector of encoder {encoder!r};"
-                f" there are {', '.join(sorted(slots)) or 'none'}"
+                f"no memory has a vector of encoder {encoder!r}."
+                f" Known encoders: {', '.join(sorted(slots)) or 'none'}"
             )
         return slots[encoder]
 
     def _similar_to(self, query: Query, vector: NDArray[np.float32]) -> Ranking:
-        """Return what is similar to a vector; the server compares vectors without the lock."""
+        """Return memories similar to a vector; the server compares them without the lock."""
         found = self._nearest(query, query.filter, vector)
         if query.ordered_by == "relevance":
             return found
         with self._lock:
-            return ordered(self._database, self._follow(), query, found)
+            return rank_hits(self._database, self._follow(), query, found)
 
     def _similar(
         self,

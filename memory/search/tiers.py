@@ -1,4 +1,4 @@
-"""Moving memories from the recent to the long-term tier, in the background and with a bounded budget."""
+"""Background moves of vectors from the recent to the long-term tier, with a bounded CPU budget."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tier:
-    """Sizes of the two tiers of an encoder's vectors.
+    """Sizes of the two tiers of an encoder.
 
     Attributes:
-        recent, long_term: vectors in each.
-        waiting: recent ones that should move on.
-        index: what the long-term tier is, or ``None`` where there is none.
-        bytes: of the arrays of both; those that are mapped from a file are in memory as far as they are used.
-        reached: what a single query of the long-term tier does for each aim, and finds, as measured on its
-            own rows; ``None`` where that was not measured yet.
+        recent, long_term: number of vectors in each.
+        waiting: number of recent vectors to be moved.
+        index: name of the long-term index, or ``None``.
+        bytes: size of the arrays of both tiers, including mapped files.
+        reached: measured effort and recall of the long-term index for each aim; ``None`` before the
+            measurement.
     """
 
     recent: int
@@ -35,18 +35,18 @@ class Tier:
     reached: tuple[AimEffort, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         reached = None if self.reached is None else [one.to_json() for one in self.reached]
         return {**vars(self), "reached": reached}
 
 
 class Mover:
-    """A thread that works in small steps and rests between them, so that its share of time is bounded.
+    """Background thread that works in small steps and rests in between.
 
     Args:
-        work: does a step and says whether there is more; it is given :meth:`rest`, to be called between the
-            parts of a long step.
-        budget: most of the time that is spent working.
+        work: does a step and returns True if there is more. It calls its argument, :meth:`rest`, during
+            long steps.
+        budget: maximum share of the time spent working.
     """
 
     def __init__(self, work: Callable[[Callable[[], None]], bool], budget: float) -> None:
@@ -58,7 +58,7 @@ class Mover:
         self._since = 0.0
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Start working."""
         if self._wanted.is_set() or self._stopped.is_set():
             return
         self._wanted.set()
@@ -67,18 +67,14 @@ class Mover:
             self._thread.start()
 
     def stop(self) -> None:
-        """Finish the step and end; nothing that waits is lost."""
+        """Finish the current step and end the thread."""
         self._stopped.set()
         self._wanted.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def rest(self) -> None:
-        """Wait for as long as the work since the last rest is above its share.
-
-        Raises:
-            InterruptedError: the thread is to end.
-        """
+        """Rest to keep the budget; raises ``InterruptedError`` if the thread must end."""
         spent = time.perf_counter() - self._since
         if self._stopped.wait(min(spent * (1.0 / self._budget - 1.0), 10.0)):
             raise InterruptedError
@@ -95,6 +91,6 @@ class Mover:
             except InterruptedError:
                 return
             except Exception:
-                # Answers stay right, from the tier where the vectors are; the next change tries again.
-                _LOG.exception("vectors could not be moved to the long-term tier")
+                # Answers stay correct, and the next change retries.
+                _LOG.exception("failed to move vectors to the long-term tier; retrying after the next change")
                 self._stopped.wait(1.0)

@@ -1,4 +1,4 @@
-"""Answers as JSON."""
+"""JSON answers of the service."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from memory.serve.errors import LONGEST, Problem
 from memory.store import Consolidated, Kept
 from memory.types import Explanation, Memory
 
-#: Of an operation's detail, what is told: the rest names files and is for programs.
-_TOLD = ("reason", "sources")
+#: Details of an operation that are sent; others may name files.
+_PUBLIC_DETAILS = ("reason", "sources")
 
 
 class JsonAnswer(Response):
-    """JSON; what is not finite is ``null``."""
+    """JSON response; numbers that are not finite become ``null``."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The body."""
+        """Return the body."""
         return dump(content)
 
 
 def dump(content: Any) -> bytes:
-    """JSON; what is not finite is ``null``."""
+    """Return JSON; numbers that are not finite become ``null``."""
     try:
         return to_json(content, inf_nan_mode="null")
     except ValueError:
-        # Text that UTF-8 does not hold, such as a message may quote of a request.
+        # The text is not valid Unicode; a message may quote such a request.
         return json.dumps(_finite(content), allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -48,12 +48,12 @@ def _finite(value: Any) -> Any:
 
 
 def problem_answer(problem: Problem) -> JsonAnswer:
-    """The answer to a request that failed."""
+    """Return the response of a failed request."""
     return JsonAnswer(problem.to_json(), status_code=problem.status, headers=problem.headers)
 
 
 def memory_answer(memory: Memory, *, vectors: bool = False) -> dict[str, Any]:
-    """Everything of a memory, with or without its vectors."""
+    """Return all fields of a memory, optionally with its vectors."""
     found: dict[str, Any] = to_plain(memory)
     if vectors:
         found["embedding"] = None if memory.embedding is None else memory.embedding.tolist()
@@ -62,15 +62,9 @@ def memory_answer(memory: Memory, *, vectors: bool = False) -> dict[str, Any]:
 
 
 def entry_answer(entry: LogEntry, *, touched: int, undone: bool) -> dict[str, Any]:
-    """An operation, in few words.
-
-    Args:
-        entry: of the log.
-        touched: memories that it added, changed or removed.
-        undone: whether it was taken back.
-    """
+    """Return a log entry; ``touched`` is the number of memories that it added, changed or removed."""
     ids = {"first": entry.added[0], "last": entry.added[-1]} if entry.added else None
-    detail = {name: value for name, value in entry.readable_detail().items() if name in _TOLD}
+    detail = {name: value for name, value in entry.readable_detail().items() if name in _PUBLIC_DETAILS}
     return {
         "generation": entry.generation,
         "time_ns": entry.time_ns,
@@ -84,13 +78,13 @@ def entry_answer(entry: LogEntry, *, touched: int, undone: bool) -> dict[str, An
 
 
 def explanation_answer(found: Explanation, memory: Memory | None) -> dict[str, Any]:
-    """Why a memory is as it is, with the memory where it is still there."""
+    """Return an explanation, with the memory if it still exists."""
     history = [
         {"time_ns": when, "operation": operation, "detail": detail}
         for when, operation, detail in found.history
     ]
-    told: dict[str, Any] = to_plain(found)
-    return told | {
+    plain: dict[str, Any] = to_plain(found)
+    return plain | {
         "history": history,
         "vectors": [] if memory is None else vector_names(memory),
         "memory": None if memory is None else memory_answer(memory),
@@ -98,17 +92,17 @@ def explanation_answer(found: Explanation, memory: Memory | None) -> dict[str, A
 
 
 def vector_names(memory: Memory) -> list[str]:
-    """The encoders of the vectors that were read with a memory."""
+    """Return the encoders of the vectors of a memory."""
     return [*([] if memory.embedding is None else ["default"]), *memory.embeddings]
 
 
 def kept_answer(kept: Iterable[Kept]) -> list[dict[str, Any]]:
-    """What became of observations."""
+    """Return the decision for each observation."""
     return [{"id": each.id, "reason": each.reason, "importance": each.importance} for each in kept]
 
 
 def consolidated_answer(done: Consolidated, most: int) -> dict[str, Any]:
-    """What consolidation did: the numbers, and the first of each sort."""
+    """Return the result of a consolidation; lists have at most ``most`` entries."""
     merged = [{"id": id, "sources": list(sources)} for id, sources in done.merged[:most]]
     forgotten = [{"id": id, "reason": reason} for id, reason in list(done.forgotten.items())[:most]]
     return {
@@ -126,7 +120,7 @@ def consolidated_answer(done: Consolidated, most: int) -> dict[str, Any]:
 
 
 def shortened(answer: dict[str, Any], most: int) -> dict[str, Any]:
-    """The answer to a question with at most so many memories in each list, and how many there were."""
+    """Return an answer with at most ``most`` memories per list, and the total numbers."""
     found: dict[str, Any] = {}
     for name, value in answer.items():
         if isinstance(value, dict) and name == "changed":

@@ -1,4 +1,4 @@
-"""The service, put together."""
+"""The FastAPI application."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 
 from memory.serve.answers import problem_answer
-from memory.serve.direct_routes import Direct
+from memory.serve.direct_routes import DirectRoutes
 from memory.serve.errors import Problem, invalid
 from memory.serve.guard import Guard
 from memory.serve.metrics import Metrics
@@ -23,7 +23,7 @@ from memory.serve.names import check_parameters
 from memory.serve.openapi.document import openapi
 from memory.serve.options import ServeOptions
 from memory.serve.routes import map_points, memories, metrics, operations, path, sync
-from memory.serve.service import Service
+from memory.serve.service import StoreService
 from memory.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ PAGE = Path(__file__).parent / "page"
 def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> FastAPI:
     """See :func:`memory.serve.create_app`."""
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise ValueError("the token must be printable ASCII, without spaces at its ends, and not empty")
+        raise ValueError("the token must be non-empty printable ASCII without leading or trailing spaces")
     if options.hosts is None and token is None:
-        raise ValueError("a service that any host may ask for needs a token")
-    service = Service(store, options)
+        raise ValueError("a service without a host list needs a token. Set token or options.hosts")
+    service = StoreService(store, options)
     app = _Application(
         title="recall",
-        summary="A robot's memory.",
+        summary="Long-term memory of a robot",
         version="1",
         docs_url=None,
         redoc_url=None,
@@ -63,9 +63,9 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
         for router in (memories, operations, sync, map_points, metrics)
         for route in router.router.routes
     ]
-    # The last that is added is passed first.
+    # A request passes the last one first.
     app.before += [
-        partial(Direct, routers=(memories.router, operations.router), service=service),
+        partial(DirectRoutes, routers=(memories.router, operations.router), service=service),
         partial(Guard, token=token, folder=store.folder, options=options, metrics=app.state.metrics),
     ]
     app.add_exception_handler(HTTPException, _refused)
@@ -77,10 +77,10 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
 
 
 class _Application(FastAPI):
-    """The framework's, behind what requests pass before any of it.
+    """FastAPI behind outer ASGI layers.
 
     Attributes:
-        before: make what is passed before; the last is passed first.
+        before: factories of the outer layers; a request passes the last one first.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -88,7 +88,7 @@ class _Application(FastAPI):
         self.before: list[Callable[[ASGIApp], ASGIApp]] = []
 
     def build_middleware_stack(self) -> ASGIApp:
-        """As of the base class, without its answers to what nobody foresaw: those are the guard's."""
+        """Build the stack without the error middleware, because the guard answers unexpected errors."""
         found = super().build_middleware_stack()
         if isinstance(found, ServerErrorMiddleware):
             found = found.app
@@ -97,8 +97,8 @@ class _Application(FastAPI):
         return found
 
 
-def _metrics(service: Service) -> Metrics | None:
-    """None without ``prometheus_client``: ``/metrics`` then says what is missing."""
+def _metrics(service: StoreService) -> Metrics | None:
+    """Return the metrics; ``None`` without ``prometheus_client``."""
     try:
         return Metrics(service)
     except ModuleNotFoundError as error:
@@ -108,10 +108,10 @@ def _metrics(service: Service) -> Metrics | None:
 
 
 class _Page(Mount):
-    """The files of the page, which stand for no address below ``/api``."""
+    """Static files of the page, for all addresses outside ``/api``."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As of the base class."""
+        """Match addresses outside ``/api``."""
         if scope["path"].startswith("/api/"):
             return Match.NONE, {}
         match, found = super().matches(scope)
@@ -119,10 +119,14 @@ class _Page(Mount):
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What the router refuses: an unknown address, another method."""
+    """Answer requests with an unknown address or method."""
     assert isinstance(error, HTTPException)
     name = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
-    message = "there is nothing at this address" if error.status_code == 404 else str(error.detail)
+    message = (
+        "unknown address. /openapi.json lists all addresses"
+        if error.status_code == 404
+        else str(error.detail)
+    )
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
         headers["allow"] = ", ".join(sorted(_methods(request))) or headers.get("allow", "GET, HEAD")
@@ -130,7 +134,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """What the address of a request takes, by all of its routes."""
+    """Return the methods of an address."""
     found: set[str] = set()
     for route in request.app.state.addresses:
         if route.path_regex.match(request.url.path):
@@ -139,6 +143,6 @@ def _methods(request: Request) -> set[str]:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Wrong values in the address."""
+    """Answer requests with invalid values in the address."""
     assert isinstance(error, RequestValidationError)
     return problem_answer(invalid(list(error.errors()), request.app.state.service.store.folder))

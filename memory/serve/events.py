@@ -1,4 +1,4 @@
-"""Live updates: every operation of the store, to all who follow, as server-sent events."""
+"""Live updates: a stream of server-sent events with each operation of the store."""
 
 from __future__ import annotations
 
@@ -20,19 +20,14 @@ from memory.serve.reading import Operation, Reading
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-#: Operations that are read at a time.
+#: Operations that are read at once.
 PORTION = 500
-#: Milliseconds after which a client that lost the connection should come back.
+#: Milliseconds after which a disconnected client should reconnect.
 RETRY_MS = 2000
 
 
 class Events(StreamingResponse):
-    """A stream of events, which has its place as long as it is sent.
-
-    Args:
-        feed: that it follows.
-        after: see :meth:`Feed.stream`.
-    """
+    """Response that streams the events of a feed; ``after`` is that of :meth:`Feed.stream`."""
 
     def __init__(self, feed: Feed, after: int | None) -> None:
         super().__init__(
@@ -41,19 +36,19 @@ class Events(StreamingResponse):
         self._feed = feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, or raise :class:`ServiceError` where there is no place."""
+        """Stream the events, or raise :class:`ServiceError` if there are too many streams."""
         with self._feed.admitted():
             await super().__call__(scope, receive, send)
 
 
 class Feed:
-    """Tells those who follow that there are new operations.
+    """Source of events about new operations, used from the event loop only.
 
-    While somebody follows, one task looks for what other processes did; what this service does is told at
-    once. Used from the event loop only.
+    Operations of this service are announced at once. While there are streams, a task polls for operations of
+    other processes.
 
     Args:
-        reading: of the store.
+        reading: reader of the store.
         work: runs a function in a thread.
         options: limits.
     """
@@ -72,11 +67,11 @@ class Feed:
 
     @property
     def followers(self) -> int:
-        """How many follow."""
+        """Number of streams."""
         return self._followers
 
-    def tell(self, generation: int | None) -> None:
-        """There is an operation of this number."""
+    def announce(self, generation: int | None) -> None:
+        """Announce an operation to all streams."""
         if generation is not None and generation > self._generation:
             self._generation = generation
             self._wake()
@@ -90,16 +85,16 @@ class Feed:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """A place among those who follow, from the request on and not only from the first event.
+        """Count a stream from its request on.
 
         Raises:
-            ServiceError: too many follow, or the service is ending.
+            ServiceError: there are too many streams, or the service is shutting down.
         """
         if self._stopped:
-            raise ServiceError(503, "busy", "the service is ending")
+            raise ServiceError(503, "busy", "the service is shutting down. Try again later")
         if self._followers >= self._options.max_subscribers:
             raise ServiceError(
-                503, "busy", f"{self._followers} clients follow already, which is the most: try later"
+                503, "busy", f"all {self._followers} event streams are in use. Try again later"
             )
         self._followers += 1
         try:
@@ -111,15 +106,11 @@ class Feed:
                 self._looking = None
 
     async def stream(self, after: int | None) -> AsyncIterator[bytes]:
-        """The operations after one, then each new one; heartbeats while there are none.
-
-        Args:
-            after: its number; ``None`` for new ones only.
-        """
+        """Yield operations after a number (``None``: only new ones), and heartbeats in between."""
         try:
             self._look()
             latest = await self._latest()
-            # A number beyond the last is of a store that was here before.
+            # A number beyond the last one belongs to an earlier store.
             at = latest if after is None or after > latest else max(after, 0)
             yield f"retry: {RETRY_MS}\nid: {at}\nevent: start\n".encode() + _data({"generation": latest})
             while not self._stopped:
@@ -133,7 +124,7 @@ class Feed:
                 if len(operations) < PORTION and not await self._wait(at):
                     yield b": heartbeat\n\n"
         except (StoreError, QueryInterruptedError):
-            return  # Closed under us: the client comes back and is told.
+            return  # The store was closed; the client reconnects.
 
     async def _read(self, after: int) -> list[Operation]:
         found = await self._work(self._reading.operations, after, PORTION)
@@ -154,7 +145,7 @@ class Feed:
         return False
 
     def _wake(self) -> None:
-        """Let all who wait look once; who comes later waits for the next news."""
+        """Wake all waiting streams once."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -165,7 +156,7 @@ class Feed:
     async def _follow_others(self) -> None:
         while not self._stopped:
             with contextlib.suppress(StoreError, QueryInterruptedError):
-                self.tell(await self._latest())
+                self.announce(await self._latest())
             await asyncio.sleep(self._options.poll_s)
 
 

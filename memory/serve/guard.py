@@ -1,4 +1,4 @@
-"""What every request passes first: host, rate, origin, token, size; and the headers of every answer."""
+"""Checks of each request (host, rate, origin, token, size) and security headers of each answer."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ HEADERS = {
 _ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _NAMES = frozenset(name for name, _ in _ENCODED)
 _PRIVATE = (b"cache-control", b"no-store")
-#: What says something of the store begins so; the page and the description of the interface do not.
+#: Addresses that need the token. The page and the API description do not.
 GUARDED = ("/api", "/metrics")
-#: Where the token may be part of the address, because a browser's EventSource sends no header.
+#: Address that accepts the token as a parameter, because a browser's EventSource cannot send headers.
 EVENTS = "/api/events"
 
 
 class Guard:
-    """Refuses what must not reach the service, and turns what nobody foresaw into an answer.
+    """ASGI layer that refuses invalid requests and answers unexpected errors.
 
     Args:
         app: the service.
-        token: that requests to :data:`GUARDED` must bring, or ``None``.
-        folder: of the store, which no answer names.
+        token: access token of requests to :data:`GUARDED`, or ``None``.
+        folder: store folder, which answers must not name.
         options: limits.
-        metrics: that requests count for, if any.
+        metrics: metrics that count requests, or ``None``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Guard:
         self._rate = RateLimit(options.rate, options.burst) if options.rate > 0.0 else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer or pass on a request."""
+        """Answer a request or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -92,14 +92,14 @@ class Guard:
         try:
             await self._answer(scope, receive, guarded)
         except ClientDisconnect:
-            pass  # In the middle of a body: there is nobody to answer.
+            pass  # The client left while sending the body.
         except Exception as error:
             if status:
                 raise
             problem = problem_of(error, self._folder)
             if problem is None:
                 _LOG.exception("%s %s failed", scope["method"], scope["path"])
-                problem = Problem(500, "internal", "something went wrong; the log of the service says what")
+                problem = Problem(500, "internal", "internal error. See the log of the service")
             await problem_answer(problem)(scope, receive, guarded)
         finally:
             seconds = time.perf_counter() - begun
@@ -117,22 +117,26 @@ class Guard:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            return Problem(400, "bad_host", "the service is not known under this host name")
+            return Problem(
+                400,
+                "bad_host",
+                "unknown host name. Use localhost, or start recall serve with --host and a token",
+            )
         if self._rate is not None:
             wait = self._rate.take(client_of(scope.get("client")))
             if wait > 0.0:
                 seconds = retry_after(wait)
-                message = f"too many requests: try again in {seconds} s"
+                message = f"too many requests. Try again in {seconds} s"
                 return Problem(429, "rate_limited", message, headers={"retry-after": seconds})
         if not _same_origin(headers, hosts[0]):
-            return Problem(403, "cross_origin", "other web pages may not use this service")
+            return Problem(403, "cross_origin", "requests from other web pages are not allowed")
         if not self._is_authorised(scope, headers):
-            message = "send the token: Authorization: Bearer TOKEN"
+            message = "the token is missing or wrong. Send the header Authorization: Bearer TOKEN"
             return Problem(401, "unauthorised", message, headers={"www-authenticate": "Bearer"})
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > self._options.max_body_bytes:
             most = self._options.max_body_bytes
-            return Problem(413, "too_large", f"a request holds at most {most} bytes: send less at a time")
+            return Problem(413, "too_large", f"the request exceeds {most} bytes. Send less at once")
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -157,7 +161,7 @@ class Guard:
 
 
 def _completed(headers: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer with those that every answer has."""
+    """Return the headers of an answer, including the security headers."""
     own = [(name, value) for name, value in headers if name not in _NAMES]
     if path.startswith(GUARDED):
         own = [(name, value) for name, value in own if name != b"cache-control"]
@@ -173,9 +177,9 @@ def _tokens(query: bytes) -> Iterable[bytes]:
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
-    """Whether a browser says that a page of this service asks; programs say nothing."""
+    """True unless a browser reports that another site sent the request."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        # Somebody may follow a link to the page, or type its address.
+        # Links to the page and typed addresses are allowed.
         return headers.get("sec-fetch-mode") == "navigate" and "origin" not in headers
     origin = headers.get("origin")
     if origin is None:

@@ -1,4 +1,4 @@
-"""Lines of the log, for people or as JSON: on standard error, in UTC, without bodies, queries and tokens."""
+"""Log lines on standard error, as text or JSON, in UTC. They never contain bodies, queries or tokens."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ import logging
 from datetime import datetime, timezone
 from typing import Any
 
-#: A line for each request, at level INFO.
+#: Logger of requests, at level INFO.
 REQUESTS = logging.getLogger("memory.serve.requests_log")
-#: What such a line has beside the message.
+#: Additional fields of a request line.
 FIELDS = ("client", "method", "path", "status", "ms")
 
 
 def log_config(*, verbose: bool, as_json: bool) -> dict[str, Any]:
-    """For :func:`logging.config.dictConfig`.
-
-    Args:
-        verbose: also a line for each request.
-        as_json: an object a line.
-    """
+    """Return the argument of :func:`logging.config.dictConfig`; ``verbose`` logs requests too."""
     loggers = {
         name: {"level": level, "handlers": ["lines"], "propagate": False}
         for name, level in (("uvicorn", "WARNING"), ("memory", "INFO" if verbose else "WARNING"))
@@ -48,7 +43,7 @@ class TextLines(logging.Formatter):
     """``2026-01-01T10:00:00.000Z WARNING memory.serve.guard: message``, then a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format a line."""
         message = record.getMessage().encode("unicode_escape").decode("ascii")
         line = f"{_when(record)} {record.levelname} {record.name}: {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -58,7 +53,7 @@ class JsonLines(logging.Formatter):
     """``{"time", "level", "logger", "message"}``, ``"traceback"`` if there is one, and :data:`FIELDS`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format a line."""
         found: dict[str, Any] = {
             "time": _when(record),
             "level": record.levelname,
@@ -72,7 +67,7 @@ class JsonLines(logging.Formatter):
 
 
 def note_request(scope: Any, status: int, seconds: float) -> None:
-    """Write the line of a request that was answered."""
+    """Log an answered request."""
     client = scope.get("client")
     address = client[0] if client else "-"
     milliseconds = round(1e3 * seconds, 1)

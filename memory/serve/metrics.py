@@ -1,7 +1,7 @@
-"""Figures of the service and its store for Prometheus, at ``/metrics``.
+"""Metrics of the service and its store for Prometheus, at ``/metrics``.
 
-Labels are bounded: a request counts for the pattern of its address (``/api/memories/{id}``), never for
-what was asked, and the store is told in sums. Needs ``prometheus_client``, of the extra ``serve``.
+Requests are counted by the pattern of their address (``/api/memories/{id}``), so the number of labels is
+bounded. Needs ``prometheus_client`` of the extra ``serve``.
 """
 
 from __future__ import annotations
@@ -9,52 +9,45 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from memory.serve.service import Service
+from memory.serve.service import StoreService
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-#: Of a request whose address is none of ours, or that was refused before that was looked at.
+#: Route of requests with an unknown address, or refused before routing.
 _NO_ROUTE = "none"
-#: Requests that last as long as somebody follows.
+#: Address of event streams, which have no duration.
 _ENDLESS = "/api/events"
-#: Upper ends in seconds: from a lookup of one memory to a consolidation.
+#: Upper bounds of the histogram in seconds.
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Metrics:
-    """Counts requests, and tells of the store when it is asked.
+    """Metrics of a service; raises ``ModuleNotFoundError`` without ``prometheus_client``."""
 
-    Args:
-        service: whose store it is.
-
-    Raises:
-        ModuleNotFoundError: ``prometheus_client`` is not installed.
-    """
-
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: StoreService) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
         self._registry = CollectorRegistry()
         self._requests = Counter(
-            "recall_requests", "Requests that were answered.", ("method", "route", "status"),
+            "recall_requests", "Answered requests.", ("method", "route", "status"),
             registry=self._registry,
         )  # fmt: skip
         self._seconds = Histogram(
-            "recall_request_seconds", "From a request to the end of its answer.", ("route",),
+            "recall_request_seconds", "Duration of requests in seconds.", ("route",),
             buckets=_BUCKETS_S, registry=self._registry,
         )  # fmt: skip
-        self._open = Gauge("recall_requests_open", "Requests that are not answered.", registry=self._registry)
+        self._open = Gauge("recall_requests_open", "Requests in progress.", registry=self._registry)
         ProcessCollector(registry=self._registry)
         figures: Any = _StoreFigures(service)
         self._registry.register(figures)
 
     def begun(self) -> None:
-        """A request came."""
+        """Count a new request."""
         self._open.inc()
 
     def ended(self, scope: Any, status: int, seconds: float) -> None:
-        """A request was answered, or its client has gone (status 0)."""
+        """Count an answered request; status 0 if the client left."""
         self._open.dec()
         route = scope.get("route")
         path = getattr(route, "path", None) or _NO_ROUTE
@@ -65,7 +58,7 @@ class Metrics:
             self._seconds.labels(path).observe(seconds)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format; reads the store."""
+        """Return all metrics in the Prometheus text format; reads the store."""
         from prometheus_client import generate_latest
 
         text: bytes = generate_latest(self._registry)
@@ -73,17 +66,17 @@ class Metrics:
 
 
 class _StoreFigures:
-    """What is read when it is asked for."""
+    """Collector that reads the store on each scrape."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: StoreService) -> None:
         self._service = service
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: so that the store is not read when this is registered."""
+        """Return nothing, so that registering does not read the store."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Sums over the store, and what waits."""
+        """Yield counts of the store and queue lengths."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         service = self._service
@@ -93,17 +86,20 @@ class _StoreFigures:
         yield _by("recall_vectors", "Vectors of memories.", "encoder", stats.vectors)
         sizes = {"file": stats.file_bytes, "log": stats.log_bytes, "free": stats.free_bytes}
         yield _by(
-            "recall_store_bytes", "Database, its write-ahead log, and what is free in it.", "part", sizes
+            "recall_store_bytes",
+            "Bytes of the database, its write-ahead log, and free space in it.",
+            "part",
+            sizes,
         )
         yield CounterMetricFamily("recall_operations", "Operations on the store.", value=stats.generation)
-        yield _by("recall_waiting", "Calls that wait for a thread.", "threads", service.waiting)
-        yield _by("recall_working", "Calls that a thread is at.", "threads", service.working)
+        yield _by("recall_waiting", "Calls waiting for a thread.", "threads", service.waiting)
+        yield _by("recall_working", "Calls running in a thread.", "threads", service.working)
         held = float(service.held_bytes)
-        yield GaugeMetricFamily("recall_held_bytes", "Bodies that are not answered.", value=held)
+        yield GaugeMetricFamily("recall_held_bytes", "Bytes of unanswered request bodies.", value=held)
         followers = float(service.feed.followers)
-        yield GaugeMetricFamily("recall_followers", "Clients that follow what happens.", value=followers)
+        yield GaugeMetricFamily("recall_followers", "Event streams.", value=followers)
         readonly = float(service.readonly)
-        yield GaugeMetricFamily("recall_readonly", "1: nothing may be changed.", value=readonly)
+        yield GaugeMetricFamily("recall_readonly", "1 if the store is read-only.", value=readonly)
 
 
 def _by(name: str, help_text: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:

@@ -1,4 +1,4 @@
-"""Names that a request gives: those that are not known are refused, with the one that is most like them."""
+"""Refusal of unknown parameter and field names, with the most similar known one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from memory.serve.errors import ServiceError, misspelt
 
 
 async def check_parameters(request: Request) -> None:
-    """Refuse what the route of a request does not read from its address; a dependency of every route.
-
-    Raises:
-        ServiceError: a parameter that the route does not have, or one given twice that it takes once.
-    """
+    """Raise ``ServiceError`` for an unknown or repeated parameter of an address."""
     if not request.scope["query_string"]:
         return
     route = request.scope["route"]
@@ -29,16 +25,12 @@ async def check_parameters(request: Request) -> None:
         if name not in known:
             raise unknown("parameter", name, known, name)
         if given.count(name) > 1 and not known[name]:
-            message = f"{name}: given {given.count(name)} times, it is taken once"
+            message = f"{name}: given {given.count(name)} times. Give it once"
             raise ServiceError(422, "invalid", message, name)
 
 
 def check_fields(model: type[BaseModel], error: ValidationError) -> None:
-    """Where fields of a body are not known, say so before anything else that is wrong with it.
-
-    Raises:
-        ServiceError: names the first of them.
-    """
+    """Raise ``ServiceError`` for the first unknown field of a body."""
     for each in error.errors(include_url=False, include_input=False, include_context=False):
         if each["type"] == "extra_forbidden":
             *place, name = each["loc"]
@@ -48,19 +40,19 @@ def check_fields(model: type[BaseModel], error: ValidationError) -> None:
 
 
 def unknown(kind: str, name: str, known: Collection[str], path: str) -> ServiceError:
-    """The refusal of a name.
+    """Return the error for an unknown name.
 
     Args:
         kind: parameter, field or argument.
-        name: that was given.
-        known: those that there are.
-        path: of what was given, within the request.
+        name: the unknown name.
+        known: known names.
+        path: place of the name within the request.
     """
     return ServiceError(422, "invalid", f"{path[:80]}: {misspelt(kind, name, known)}", path[:80])
 
 
 def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
-    """Names that a route reads from the address, and whether each may be given several times."""
+    """Yield the parameter names of a route, and whether each may be repeated."""
     for field in dependant.query_params:
         yield field.alias, _is_list(field.field_info.annotation)
     for part in dependant.dependencies:
@@ -74,7 +66,7 @@ def _is_list(annotation: Any) -> bool:
 
 
 def _fields(schema: Mapping[str, Any], place: Sequence[str | int]) -> list[str]:
-    """Names of the fields of an object within a body, by the schema of the body."""
+    """Return the field names of an object within a body."""
     found: Mapping[str, Any] = schema
     for part in (*place, None):
         while "$ref" in found:

@@ -6,42 +6,38 @@ from dataclasses import dataclass, fields
 
 from memory.types import check_integer, check_numbers
 
-#: Names under which a service on the loopback interface is asked for.
+#: Host names of the loopback interface.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How much a client may ask for.
+    """Limits of the service.
 
     Attributes:
-        hosts: names that a request may be addressed to, which keeps web pages from reaching a service on
-            the loopback interface under a name of their own; ``None`` for any, which needs a token.
-        max_body_bytes: of a request.
-        max_held_bytes: of the bodies of all requests that are not answered yet.
-        header_timeout_s: seconds that a connection has for the head of a request.
-        body_timeout_s: seconds that the body of a request may take to come.
-        max_connections: clients at the same time, those that follow included.
-        rate: requests a second of one client on average; 0 for no limit.
-        burst: requests that a client may make at once, where there is a rate.
-        max_batch: memories of one request, and ids to forget.
-        max_page: memories or log entries of one answer.
-        max_k: hits of a query.
-        max_vector: numbers of a vector.
-        max_new_encoders: names of encoders that a request may bring and the store does not have; a store has
-            room for 64.
-        max_subscribers: clients that follow what happens.
-        query_timeout_s: seconds that reading for one request may take; 0 for no limit. What changes the store
-            is not limited, nor is what is read once for all, such as a check or a cache.
-        threads: that read the store at most, in turn where that goes quickly
-            (:mod:`memory.serve.workers.turns`), and as many again that write to it; as many requests to add
-            can share a commit.
-        compute_threads: that one search computes with, set for the whole process by
-            :func:`memory.serve.running.serve`; requests run beside each other, and more than one gets in the
-            way of the others.
-        heartbeat_s: seconds between signs of life to those who follow.
-        poll_s: seconds between looks for what other processes did.
-        check_every_s: seconds for which the result of a check is given again instead of checking anew.
+        hosts: allowed values of the Host header, which protects a local service from DNS rebinding; ``None``
+            for any host, which needs a token.
+        max_body_bytes: maximum request size.
+        max_held_bytes: maximum size of all unanswered requests together.
+        header_timeout_s: seconds to receive the header of a request.
+        body_timeout_s: seconds to receive the body of a request.
+        max_connections: maximum connections, including event streams.
+        rate: maximum requests per second and client; 0 for no limit.
+        burst: maximum requests of a client at once, if there is a rate.
+        max_batch: maximum memories or ids of a request.
+        max_page: maximum memories or log entries of an answer.
+        max_k: maximum hits of a query.
+        max_vector: maximum vector length.
+        max_new_encoders: maximum new encoder names of a request; a store holds 64.
+        max_subscribers: maximum event streams.
+        query_timeout_s: time limit of reads for one request, 0 for none. Writes, checks and caches have none.
+        threads: maximum threads that read the store, and maximum threads that write to it. Requests to add
+            memories in parallel share a commit.
+        compute_threads: threads of one search, set for the whole process. More than one slows down parallel
+            requests.
+        heartbeat_s: seconds between heartbeats of an event stream.
+        poll_s: seconds between polls for changes by other processes.
+        check_every_s: seconds for which the result of a check is reused.
     """
 
     hosts: tuple[str, ...] | None = LOOPBACK_NAMES
@@ -78,4 +74,4 @@ class ServeOptions:
                 raise ValueError(f"{entry.name} must not be negative, got {value}")
         for name in ("heartbeat_s", "poll_s", "header_timeout_s", "body_timeout_s"):
             if getattr(self, name) == 0.0:
-                raise ValueError(f"{name} must be above 0")
+                raise ValueError(f"{name} must be above 0, got 0")

@@ -1,4 +1,4 @@
-"""What the service reads beside the store's own questions: pages, operations, labels."""
+"""Reads of the service: pages of memories, operations, counts."""
 
 from __future__ import annotations
 
@@ -21,29 +21,24 @@ from memory.serve.errors import ServiceError
 from memory.types import Memory
 
 PageOrder = Literal["newest", "oldest"]
-#: Labels that are counted by name.
+#: Maximum number of labels in the counts.
 LABELS = 1000
 
 
 class Page(NamedTuple):
-    """Memories in an order.
-
-    Attributes:
-        memories: of this page.
-        cursor: of the next one, or ``None`` where there is none.
-    """
+    """Page of memories; ``cursor`` is that of the next page, or ``None``."""
 
     memories: list[Memory]
     cursor: str | None
 
 
 class Operation(NamedTuple):
-    """An operation with what became of it.
+    """Log entry of an operation.
 
     Attributes:
         entry: of the log.
-        touched: memories that it added, changed or removed.
-        undone: whether it was taken back.
+        touched: number of memories that it added, changed or removed.
+        undone: True if it was undone.
     """
 
     entry: LogEntry
@@ -52,11 +47,7 @@ class Operation(NamedTuple):
 
 
 class Reading:
-    """Reads the database of a store; it blocks no writer.
-
-    Args:
-        database: open, the store's own.
-    """
+    """Reader of an open database; it does not block writers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -67,7 +58,7 @@ class Reading:
         return self._database.generation
 
     def check(self) -> CheckReport:
-        """Look for damage as a reader can, while others write."""
+        """Check for damage as a reader."""
         return self._database.look()
 
     def page(
@@ -79,12 +70,12 @@ class Reading:
         cursor: str | None = None,
         vectors: bool = False,
     ) -> Page:
-        """The next memories that pass a filter.
+        """Return a page of the memories that match a filter.
 
-        What comes or goes meanwhile shifts nothing: a memory that is there all the time is on one page.
+        Concurrent changes do not shift pages: a memory that exists all the time is on exactly one page.
 
         Raises:
-            ServiceError: the cursor is none, or of another order.
+            ServiceError: the cursor is invalid or of another order.
         """
         start = None if cursor is None else read_cursor(cursor, order)
         if start is not None:
@@ -96,13 +87,13 @@ class Reading:
             ids = self._database.ids(filter, order=order, limit=fetch)
             rest = ids if start is None else ids[self._after(ids, order, start)]
             if len(rest) <= limit and len(ids) == fetch:
-                fetch *= 4  # Many of the same time.
+                fetch *= 4  # Many memories have the same time.
                 continue
             times = dict(self._times(rest[:limit]))
             if len(rest) <= limit:
                 return Page(self._database.present(rest.tolist(), vectors=vectors), None)
             if times:
-                break  # Otherwise all of them are gone just now.
+                break  # Otherwise all of them were removed meanwhile.
         last = next(id for id in reversed(rest[:limit].tolist()) if id in times)
         following = write_cursor(order, times[last], last)
         return Page(self._database.present(rest[:limit].tolist(), vectors=vectors), following)
@@ -117,13 +108,13 @@ class Reading:
         return list(zip(columns.ids.tolist(), columns.time_ns.tolist(), strict=True))
 
     def portions(self, filter: Filter, *, vectors: bool, size: int = PORTION // 4) -> Iterator[list[Memory]]:
-        """Everything that passes, the oldest first, without what is removed meanwhile."""
+        """Yield all matching memories, the oldest first, without those removed meanwhile."""
         ids = self._database.ids(filter, order="oldest").tolist()
         for start in range(0, len(ids), size):
             yield self._database.present(ids[start : start + size], vectors=vectors)
 
     def operations(self, after: int, limit: int) -> list[Operation]:
-        """Operations after one, in order."""
+        """Return the operations after a number, in order."""
         with self._database._read() as connection:
             undone = journal.undone_after(connection, after)
             return [
@@ -136,7 +127,7 @@ class Reading:
             ]
 
     def overview(self) -> dict[str, Any]:
-        """Counts by label and state, and the span of time."""
+        """Return counts by label and state, and the time range."""
         with self._database._read() as connection:
             label_rows = connection.execute(
                 "SELECT label, count(*) FROM memory GROUP BY label ORDER BY 2 DESC, 1 LIMIT ?", (LABELS,)
@@ -148,16 +139,12 @@ class Reading:
 
 
 def write_cursor(order: PageOrder, time_ns: int, id: int) -> str:
-    """Where a page ended."""
+    """Return the cursor for the end of a page."""
     return base64.urlsafe_b64encode(f"{order} {time_ns} {id}".encode()).decode().rstrip("=")
 
 
 def read_cursor(cursor: str, order: PageOrder) -> tuple[int, int]:
-    """Time and id of where a page ended.
-
-    Raises:
-        ServiceError: no cursor, or of another order.
-    """
+    """Return the time and id of a cursor; raise ``ServiceError`` if it is invalid or of another order."""
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
         kind, time_ns, id = text.split(" ")
@@ -165,13 +152,17 @@ def read_cursor(cursor: str, order: PageOrder) -> tuple[int, int]:
         if not all(-(2**63) <= number < 2**63 for number in found):
             raise ValueError(text)
     except (ValueError, binascii.Error) as error:
-        raise ServiceError(422, "invalid", "cursor: not one that this service gave", "cursor") from error
+        raise ServiceError(
+            422, "invalid", "cursor: not valid. Use the cursor of the previous page", "cursor"
+        ) from error
     if kind != order:
-        raise ServiceError(422, "invalid", f"cursor: it belongs to order {kind!r}"[:80], "cursor")
+        raise ServiceError(
+            422, "invalid", f"cursor: it belongs to order {kind!r}. Use that order"[:80], "cursor"
+        )
     return found
 
 
-#: Stands for a filter that nothing passes.
+#: Filter that matches nothing.
 _NOTHING = Filter(labels=())
 
 

@@ -1,4 +1,4 @@
-"""Run the service until it is asked to end."""
+"""Run the service until the process is stopped."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from memory.store import MemoryStore
 from sparse_core.common import blas
 from sparse_core.common.service_manager import ServiceManager
 
-#: Seconds that open requests have to finish; then they are interrupted, and the store is closed.
+#: Seconds for open requests to finish before they are interrupted.
 GRACE_S = 15
-#: Seconds that interrupted ones have to answer so.
+#: Seconds for interrupted requests to answer.
 ANSWER_S = 5
 _BACKLOG = 2048
-#: Files that the process has open beside its connections, at most.
+#: Maximum open files in addition to connections.
 _FILES = 512
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this computer reaches the address."""
+    """True if only this computer can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -41,16 +41,13 @@ def is_loopback(host: str) -> bool:
 
 
 def options_for(host: str, token: str | None, options: ServeOptions) -> ServeOptions:
-    """The options for an address.
-
-    Raises:
-        ValueError: others could reach it, and there is no token.
-    """
+    """Return the options for an address; raise ``ValueError`` if it is public and there is no token."""
     if is_loopback(host):
         return replace(options, hosts=tuple(dict.fromkeys((*LOOPBACK_NAMES, host))))
     if token is None:
         raise ValueError(
-            f"{host} can be reached from other computers: give --token or $RECALL_TOKEN, or stay on 127.0.0.1"
+            f"other computers can reach {host}, so a token is needed. Set $RECALL_TOKEN or --token, or use"
+            " --host 127.0.0.1"
         )
     return replace(options, hosts=None)
 
@@ -66,42 +63,43 @@ def serve(
     json_log: bool = False,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; open requests then have ``GRACE_S`` to finish. Only in the main thread.
+    """Serve until SIGINT or SIGTERM; open requests then have ``GRACE_S`` to finish. Call it in the main
+    thread.
 
     Args:
-        store: open; the caller closes it afterwards.
-        host: to listen at; other than the loopback interface only with a token.
-        port: 0 for any that is free.
+        store: open store; the caller closes it afterwards.
+        host: address to listen on; a token is needed for others than the loopback interface.
+        port: 0 for any free port.
         token: see :func:`memory.serve.create_app`.
         options: limits.
-        verbose: a line of the log for each request.
-        json_log: lines of the log as JSON.
-        ready: called with the address of the page once requests are taken.
+        verbose: log each request.
+        json_log: log as JSON.
+        ready: called with the address of the page when the service accepts requests.
 
     Raises:
         ImportError: uvicorn or FastAPI is not installed.
         ValueError: the address needs a token.
-        OSError: the address cannot be listened at.
+        OSError: the service cannot listen on the address.
     """
     try:
         import uvicorn
     except ModuleNotFoundError as error:
-        raise ImportError("serving needs uvicorn: pip install 'sparsight[serve]'") from error
+        raise ImportError("recall serve needs uvicorn. Install it: pip install 'sparsight[serve]'") from error
 
     limits = options_for(host, token, options or ServeOptions())
     app = create_app(store, token=token, options=limits)
     listener, manager = _listen(host, port), ServiceManager()
 
     class Server(uvicorn.Server):
-        """Ends the streams of those who follow, which else would never be done; tells that it is alive."""
+        """Server that ends event streams on shutdown and notifies the service manager."""
 
         async def on_tick(self, counter: int) -> bool:
-            """Several times a second, as long as requests are taken."""
+            """Notify the service manager."""
             manager.alive()
             return await super().on_tick(counter)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """End what is open, then the service."""
+            """End event streams and open requests, then the service."""
             manager.stopping()
             app.state.service.feed.stop()
             asyncio.get_running_loop().call_later(GRACE_S, app.state.service.interrupt)
@@ -110,11 +108,11 @@ def serve(
     config = uvicorn.Config(
         app,
         http=protocol(limits.header_timeout_s, limits.body_timeout_s, limits.max_connections),
-        # One more than there may be: the server refuses from the number on.
+        # uvicorn refuses from this number on, so add one.
         limit_concurrency=limits.max_connections + 1,
         log_config=log_config(verbose=verbose, as_json=json_log),
         log_level="warning",
-        access_log=False,  # It would name tokens.
+        access_log=False,  # It would contain tokens.
         server_header=False,
         proxy_headers=False,
         ws="none",
@@ -125,7 +123,7 @@ def serve(
     torch.set_num_threads(limits.compute_threads)
     blas.set_threads(limits.compute_threads)
     _raise_file_limit(limits.max_connections + _FILES)
-    with _signals_let_pass(), listener, closing(manager):
+    with _ignore_repeated_signals(), listener, closing(manager):
         address = f"http://{shown}:{listener.getsockname()[1]}/"
         if ready is not None:
             ready(address)
@@ -134,11 +132,11 @@ def serve(
 
 
 def _raise_file_limit(wanted: int) -> None:
-    """Let the process have so many files open where the system lets it: a connection that finds none ends."""
+    """Raise the limit of open files, because connections beyond it fail."""
     try:
         import resource
     except ImportError:
-        return  # Not on this system, which has no such limit.
+        return  # This system has no such limit.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -157,18 +155,15 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        hint = ": take another port, or 0 for any that is free" if error.errno == errno.EADDRINUSE else ""
-        raise OSError(error.errno, f"cannot listen at {host} port {port}: {error.strerror}{hint}") from error
+        hint = ". Choose another --port, or 0 for any free port" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}{hint}") from error
     return listener
 
 
 @contextmanager
-def _signals_let_pass() -> Iterator[None]:
-    """The server raises the signals that ended it once more when it is done, to be heard by whoever runs it.
-
-    Here they have been heard: the store is to be closed next.
-    """
-    before = {number: signal.signal(number, _heard) for number in (signal.SIGINT, signal.SIGTERM)}
+def _ignore_repeated_signals() -> Iterator[None]:
+    """Ignore the signals that uvicorn raises again after shutdown, so that the store can be closed."""
+    before = {number: signal.signal(number, _ignore) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -176,5 +171,5 @@ def _signals_let_pass() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _heard(number: int, frame: object) -> None:
+def _ignore(number: int, frame: object) -> None:
     return None

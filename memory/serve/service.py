@@ -1,4 +1,4 @@
-"""What the requests share: the store, threads to work in, and who follows."""
+"""State that requests share: the store, threads and the event feed."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ from memory.sync.inbox import Inbox
 from memory.sync.pulls import Pulls
 
 Result = TypeVar("Result")
-#: Bytes of a body that is read in a moment.
+#: Maximum bytes of a body that the event loop parses itself.
 SHORT = 1 << 15
 
 
-class Service:
-    """A store that is being served.
+class StoreService:
+    """Served store with its threads and event feed.
 
     Attributes:
-        store: whose it is to close is said at :func:`memory.serve.create_app`.
-        reading: what it reads beside the store's questions.
+        store: the store; the caller of :func:`memory.serve.create_app` closes it.
+        reading: reader of pages and operations.
         options: limits.
-        readonly: whether nothing may be changed.
-        feed: of operations.
-        questions: to the store.
+        feed: event feed.
+        questions: questions about the store.
     """
 
     def __init__(self, store: MemoryStore, options: ServeOptions) -> None:
@@ -53,7 +52,7 @@ class Service:
         self.pulls = Pulls()
         self.feed = Feed(self.reading, self.work, options)
         self._bodies = Bodies(options.max_held_bytes)
-        # Apart, so that who reads never waits for those who wait for a long operation to be written.
+        # Separate threads, so that reads never wait for writes.
         self._readers = Turns(options.threads, name="recall-read")
         self._moments = Moments()
         self._writers = CountedThreads(options.threads, "recall-write")
@@ -65,29 +64,29 @@ class Service:
 
     @property
     def readonly(self) -> bool:
-        """Whether nothing may be changed."""
+        """True if the store is read-only."""
         return self.store.readonly
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Calls that no thread has begun, by what they do."""
+        """Number of queued reads and writes."""
         return {"read": self._readers.waiting, "write": self._writers.waiting}
 
     @property
     def working(self) -> dict[str, int]:
-        """Calls that a thread is at, by what they do."""
+        """Number of running reads and writes."""
         return {"read": self._readers.working, "write": self._writers.working}
 
     @property
     def held_bytes(self) -> int:
-        """Of bodies that came and are not answered yet."""
+        """Bytes of unanswered request bodies."""
         return self._bodies.total_bytes
 
     async def work(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """Call a function in a thread: the event loop never waits for the disk.
+        """Call a reading function in a thread.
 
         Raises:
-            QueryInterruptedError: reading took longer than ``query_timeout_s``, or the service is ending.
+            QueryInterruptedError: it exceeded ``query_timeout_s``, or the service is shutting down.
         """
         deadline = self._deadline()
 
@@ -98,16 +97,15 @@ class Service:
         return await self._readers.call(call)
 
     def _deadline(self) -> Deadline:
-        """Of what begins now."""
         return Deadline(self.options.query_timeout_s or None, self._stopping)
 
     async def work_aside(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-        """The same for what may take long, or waits for others of its sort: it leaves threads to the rest."""
+        """Call a slow reading function in a thread; a quarter of the threads at most run such functions."""
         async with self._aside:
             return await self.work(function, *arguments, **named)
 
     async def read(self, function: Callable[[], Any]) -> JsonAnswer:
-        """The answer with what a function finds; JSON is made of it in the same thread."""
+        """Answer with the result of a function that runs in a thread."""
         return await self.work(lambda: JsonAnswer(function()))
 
     async def asked(
@@ -118,13 +116,14 @@ class Service:
         *,
         at_once: Callable[[Model], AbstractContextManager[bool]] | None = None,
     ) -> JsonAnswer:
-        """The answer with what a function finds for the body of a request, in one go in a thread.
+        """Answer a reading request with the result of a function.
 
         Args:
-            request: whose body is read.
-            model: of the body.
-            function: gives what is answered.
-            at_once: whether that takes a moment, within a block: then it is done here and now.
+            request: the request.
+            model: model of the body.
+            function: returns the answer for a body.
+            at_once: context that is true if the event loop should call the function itself, because it is
+                fast.
         """
         with self._bodies.held() as mine:
             raw = await read_body(request, self.options, self._bodies, mine)
@@ -140,12 +139,12 @@ class Service:
     async def changed(
         self, request: Request, model: type[Model], function: Callable[[Model], tuple[Any, int | None]]
     ) -> JsonAnswer:
-        """The same for a function that changes the store; those who follow are told.
+        """Answer a request that changes the store, and announce the operation.
 
         Args:
-            request: whose body is read.
-            model: of the body.
-            function: gives the answer, and the number of its last operation or ``None``.
+            request: the request.
+            model: model of the body.
+            function: returns the answer, and the number of its last operation or ``None``.
         """
         with self._bodies.held() as mine:
             raw = await read_body(request, self.options, self._bodies, mine)
@@ -160,16 +159,16 @@ class Service:
 
             async with self._bodies.turn(raw):
                 answer, generation = await asyncio.get_running_loop().run_in_executor(self._writers, work)
-        self.feed.tell(generation)
+        self.feed.announce(generation)
         return answer
 
     def check_writable(self) -> None:
-        """Raise :class:`StoreReadOnlyError` where nothing may be changed."""
+        """Raise :class:`StoreReadOnlyError` if the store is read-only."""
         if self.readonly:
-            raise StoreReadOnlyError("served for reading only")
+            raise StoreReadOnlyError("the store is served read-only")
 
     def checked(self, *, anew: bool) -> dict[str, Any] | None:
-        """The last check of the files, or a new one where that is old; blocks no writer."""
+        """Return the last check, or with ``anew`` a recent one; does not block writers."""
         known = self._checked
         if not anew:
             return known
@@ -184,7 +183,7 @@ class Service:
             return known
 
     def overview(self) -> dict[str, Any]:
-        """Counts by label and state, counted anew after an operation."""
+        """Return counts by label and state, cached until the next operation."""
         generation, known = self._overview
         now = self.reading.generation
         if generation != now:
@@ -194,18 +193,18 @@ class Service:
         return known
 
     def interrupt(self) -> None:
-        """End what is at work and what waits for it, with an error; what was being written is rolled back."""
+        """Interrupt running and queued calls; unfinished writes are rolled back."""
         self._stopping.set()
         self.store.database.interrupt()
 
     @asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
-        """As long as the service runs; at the end nothing works on the store any more."""
+        """Wait at the end until no thread uses the store."""
         try:
             yield
         finally:
             self.feed.stop()
-            # What is still at work had its time.
+            # Running calls have had their grace period.
             self._readers.cancel()
             self._writers.shutdown(wait=False, cancel_futures=True)
             waits = (self._readers.join, self._writers.shutdown)
@@ -214,11 +213,11 @@ class Service:
                 self.interrupt()
 
 
-async def service_of(request: Request) -> Service:
-    """The service that a request came to; awaited, because FastAPI calls what is not in a thread."""
+async def service_of(request: Request) -> StoreService:
+    """Return the service of a request. It is async because FastAPI runs plain functions in threads."""
     found = request.app.state.service
-    assert isinstance(found, Service)
+    assert isinstance(found, StoreService)
     return found
 
 
-ServiceOf = Annotated[Service, Depends(service_of)]
+ServiceOf = Annotated[StoreService, Depends(service_of)]

@@ -1,4 +1,4 @@
-"""Tracks as memories: what stood is one thing with all its sights, what moved an episode with its way."""
+"""Tracks as memories: one memory per static object, one event per motion."""
 
 from memory.tracks.collection import Sights
 from memory.tracks.memories import TrackMemories

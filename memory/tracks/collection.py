@@ -1,4 +1,4 @@
-"""The sights of a track, gathered in bounded room."""
+"""Observations of a track, collected in bounded space."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from numpy.typing import NDArray
 from memory.merging.fusion import unit
 from memory.types import check_integer, check_text
 
-#: Samples of a track that are held; of a longer one every second goes, and so on.
+#: Maximum samples of a track; every second one is dropped when it is reached.
 MOST_SAMPLES = 2048
-#: Variance of a place of which nothing is known, in square metres, as where memories are merged.
+#: Default variance of a position in square metres, as in merging.
 _UNKNOWN = 0.3**2
 Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sights:
-    """What is seen of tracks at one moment: a row for each that is seen, none for those that are not.
+    """Observations of tracks at one moment, one row per observed track.
 
     Attributes:
-        time_ns: of the moment.
-        track_id: (n,) whole numbers, each once.
-        boxes: (n, 7) in the map: x, y, z, length, width, height, yaw, metres and radians.
+        time_ns: time in nanoseconds.
+        track_id: (n,) distinct integers.
+        boxes: (n, 7) in the map: x, y, z, length, width, height, yaw, in metres and radians.
         labels: n class names.
         scores: (n,) from 0 to 1.
         covariance: (n, 3, 3) of the centres in square metres, or ``None``.
-        embeddings: name of the encoder -> (n, dim) vectors.
-        evidence: where the raw data is.
-        payload: what else is to be remembered of the moment, such as ``seen_from``.
+        embeddings: (n, dim) vectors by encoder name.
+        evidence: path or URL of the raw data.
+        payload: further data of the moment, such as ``seen_from``.
 
     Raises:
-        ValueError: shapes do not fit, a number comes twice, or a box is not finite.
+        ValueError: shapes do not match, a track id is repeated, or a box is not finite.
     """
 
     time_ns: int
@@ -49,7 +49,6 @@ class Sights:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check shapes."""
         check_integer("time_ns", self.time_ns)
         numbers = [check_integer("track_id", int(one)) for one in self.track_id]
         boxes = np.asarray(self.boxes, np.float64)
@@ -58,9 +57,9 @@ class Sights:
         for name in ("labels", "scores", "covariance"):
             value = getattr(self, name)
             if value is not None and len(value) != len(numbers):
-                raise ValueError(f"{name} must have {len(numbers)} rows, one a track, got {len(value)}")
+                raise ValueError(f"{name} must have {len(numbers)} rows, one per track, got {len(value)}")
         if len(set(numbers)) < len(numbers):
-            raise ValueError("track_id: a number comes twice in one moment")
+            raise ValueError("track_id: an id is repeated in one moment")
         if not np.isfinite(boxes).all():
             raise ValueError("boxes must be finite")
         for label in self.labels:
@@ -70,15 +69,15 @@ class Sights:
 
 
 @dataclass
-class Gathered:
-    """All sights of a track so far.
+class TrackSamples:
+    """All observations of a track so far.
 
     Attributes:
-        times_ns, boxes, variances: of every ``every``-th sight, in order.
-        sights: how many there were.
-        last_ns: of the last.
-        score: sum of all.
-        payload: of the last.
+        times_ns, boxes, variances: of each ``every``-th observation, in order.
+        sights: number of observations.
+        last_ns: time of the last one.
+        score: sum of the scores.
+        payload: of the last one.
     """
 
     times_ns: list[int] = field(default_factory=list)
@@ -94,7 +93,7 @@ class Gathered:
     _evidence: tuple[str, ...] = ()
 
     def add(self, sights: Sights, row: int) -> None:
-        """A sight."""
+        """Add an observation."""
         score = float(sights.scores[row])
         if self.sights % self.every == 0:
             spread = None if sights.covariance is None else sights.covariance[row]
@@ -119,20 +118,20 @@ class Gathered:
 
     @property
     def label(self) -> str:
-        """The class that most of its scores are of."""
+        """The class with the highest sum of scores."""
         return max(sorted(self._labels), key=self._labels.__getitem__)
 
     @property
     def confidence(self) -> float:
-        """Mean of the scores."""
+        """Mean score."""
         return min(max(self.score / self.sights, 0.0), 1.0)
 
     @property
     def evidence(self) -> str:
-        """Of the first sight and of the last."""
+        """Evidence of the first and last observation."""
         return "\n".join(dict.fromkeys(self._evidence))
 
     @property
     def vectors(self) -> dict[str, NDArray[np.float32]]:
-        """By the name of the encoder, the mean of all, weighted by score."""
+        """Score-weighted mean vectors by encoder name."""
         return {name: total.astype(np.float32) for name, total in self._vectors.items() if total.any()}

@@ -1,17 +1,17 @@
-"""Tracks of a recording as they come, and memories of those that ended."""
+"""Tracks of a recording, turned into memories when they end."""
 
 from __future__ import annotations
 
-from memory.tracks.collection import Gathered, Sights
+from memory.tracks.collection import Sights, TrackSamples
 from memory.tracks.stories import TrackOptions, memories_of
 from memory.types import Memory, check_text
 
 
 class TrackMemories:
-    """Gathers the sights of one recording's tracks; gives memories of those that ended.
+    """Collects observations of the tracks of a recording; returns memories of ended tracks.
 
     >>> things = TrackMemories("2026-11-23 morning")
-    >>> for tracks, time_ns in tracked:  # by a tracker that was told the poses
+    >>> for tracks, time_ns in tracked:  # From a Tracker with poses.
     ...     seen = tracks[tracks.row >= 0]
     ...     sights = Sights(
     ...         time_ns=time_ns, track_id=seen.track_id, boxes=seen.map_boxes, labels=seen.labels,
@@ -20,21 +20,21 @@ class TrackMemories:
     ...     store.observe(things.see(sights))
     >>> store.observe(things.end())
 
-    What stood is a memory of kind ``"object"``: at the mean of its places, weighted by how sure each is, with
-    all of its sights. What moved is one of kind ``"event"``, an episode, whose payload has where it came from
-    and went (``from``, ``to``: x, y, z), its ``way`` (seconds since its begin, x, y), ``length_m`` and
-    ``speed_m_s``. A track that stood, moved and stood again is three memories; what it left is ``"moved"``.
-    The payload of all has ``tracks``: ``recording/number`` -> the first and the last nanosecond. Two tracks
-    of a recording that were seen at one time are never taken for one thing.
+    A static object becomes a memory of kind ``"object"`` at the weighted mean of its positions. A motion
+    becomes one of kind ``"event"``. Its payload has the start and end (``from``, ``to``: x, y, z), the
+    trajectory ``way`` (seconds since its start, x, y), ``length_m`` and ``speed_m_s``. A track that stood,
+    moved and stood again gives three memories; the first object is ``"moved"``. The payload of all has
+    ``tracks``: ``recording/number`` -> first and last nanosecond. Tracks of a recording that overlap in time
+    are never merged into one object.
 
     Args:
-        recording: what the numbers of tracks belong to; not the same for two recordings of a store.
-        map_id: of the memories.
-        provenance: who says so.
-        options: the defaults where not given.
+        recording: name of the recording, unique within a store.
+        map_id: map of the memories.
+        provenance: source of the memories.
+        options: how tracks become memories.
 
     Raises:
-        ValueError: a recording without a name.
+        ValueError: the recording has no name.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class TrackMemories:
         options: TrackOptions | None = None,
     ) -> None:
         if not check_text("recording", recording):
-            raise ValueError("recording must be named: numbers of tracks mean nothing without")
+            raise ValueError("recording needs a name, because track ids are unique only within a recording")
         self.recording, self.options = recording, options or TrackOptions()
         self._map_id, self._provenance = map_id, provenance
-        self._tracks: dict[int, Gathered] = {}
+        self._tracks: dict[int, TrackSamples] = {}
         self._time_ns: int | None = None
 
     def __len__(self) -> int:
-        """Tracks that go on."""
+        """Return the number of active tracks."""
         return len(self._tracks)
 
     def see(self, sights: Sights) -> list[Memory]:
-        """Take in a moment; returns memories of the tracks that have ended by then, and of very long ones.
+        """Add the observations of a moment; return memories of ended and very long tracks.
 
         Raises:
             ValueError: time goes backwards.
@@ -69,12 +69,12 @@ class TrackMemories:
         ended_ns, long_ns = 1e9 * self.options.ended_s, 1e9 * self.options.at_most_s
         found = self._take([number for number, one in self._tracks.items() if now - one.last_ns > ended_ns])
         for row, number in enumerate(sights.track_id):
-            self._tracks.setdefault(int(number), Gathered()).add(sights, row)
+            self._tracks.setdefault(int(number), TrackSamples()).add(sights, row)
         long = [number for number, one in self._tracks.items() if now - one.times_ns[0] >= long_ns]
         return found + self._take(long)
 
     def end(self) -> list[Memory]:
-        """Memories of all tracks that go on: the recording is over, and another may begin."""
+        """End all tracks and return their memories; another recording may follow."""
         self._time_ns = None
         return self._take(list(self._tracks))
 

@@ -1,4 +1,4 @@
-"""Where a track stood and where it moved."""
+"""Static and moving phases of a track."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: What goes on at this speed and stays near for a while is walking slowly, not standing.
+#: Minimum speed of slow walking, as opposed to standing.
 SLOWEST_M_S = 0.4
-#: What was seen too shortly to say, and went further than this, moved.
+#: Distance from which a short track counts as moving.
 SHORTEST_M = 0.5
-#: So many of the boxes of what stands are where it stands.
+#: Share of the boxes of a static object that are at its place.
 MOST = 0.8
 
 
 class Phase(NamedTuple):
-    """A stretch of a track.
+    """Phase of a track.
 
     Attributes:
-        stood: at one place; otherwise it moved.
-        first, last: rows of its samples, both included; a way begins and ends with the stays around it.
+        stood: True if static, False if moving.
+        first, last: rows of its samples, both included; a motion includes the ends of the stays around
+            it.
     """
 
     stood: bool
@@ -35,17 +36,17 @@ def phases_of(
     stay_m: float,
     stay_s: float,
 ) -> list[Phase]:
-    """A track as stays and the ways between them.
+    """Split a track into stays and motions.
 
-    A track of which most is within ``stay_m`` of its middle, and which does not drift on, is one stay. Of
-    others, a stay is a stretch of at least ``stay_s`` for which that holds; what lies between is a way, if it
-    leads further than ``stay_m``; otherwise its box was wrong for a while, and the stays are one.
+    A track is one stay if most of it is within ``stay_m`` of its centre and it does not drift. Otherwise a
+    stay is a part of at least ``stay_s`` with this property. The parts in between are motions if they lead
+    farther than ``stay_m``; otherwise the box was wrong for a while, and the stays are joined.
 
     Args:
-        time_ns: (n,) int64, rising, n at least 1.
+        time_ns: (n,) int64, increasing, n at least 1.
         place: (n, 2) metres in the map.
-        stay_m: how far the box of what stands still wanders.
-        stay_s: shortest stop.
+        stay_m: noise of the box of a static object.
+        stay_s: minimum duration of a stay.
     """
     count, took_s = len(time_ns), float(time_ns[-1] - time_ns[0]) / 1e9
     still = _still(place, stay_m) and _drift(place) <= max(SHORTEST_M, min(SLOWEST_M_S * took_s, stay_m))
@@ -78,7 +79,7 @@ def phases_of(
 
 
 def _reach(place: NDArray[np.float64], first: int, stay_m: float) -> int:
-    """Last row up to which everything from ``first`` on is near its middle."""
+    """Return the last row up to which everything from ``first`` is near its centre."""
     total, last = place[first].copy(), first
     for row in range(first + 1, len(place)):
         middle = total / (row - first)
@@ -90,19 +91,19 @@ def _reach(place: NDArray[np.float64], first: int, stay_m: float) -> int:
 
 
 def _drift(place: NDArray[np.float64]) -> float:
-    """How far the last quarter is from the first."""
+    """Return the distance between the first and last quarter."""
     few = max(1, len(place) // 4)
     return float(np.hypot(*(place[-few:].mean(axis=0) - place[:few].mean(axis=0))))
 
 
 def _still(place: NDArray[np.float64], stay_m: float) -> bool:
-    """Whether most of it is at one place: a few boxes may be wrong."""
+    """True if most of it is at one place; a few boxes may be wrong."""
     away = place - np.median(place, axis=0)
     return bool((np.hypot(away[:, 0], away[:, 1]) <= stay_m).mean() >= MOST)
 
 
 def _near(place: NDArray[np.float64], one: tuple[int, int], other: tuple[int, int], stay_m: float) -> bool:
-    """Whether two stays are at one place, and nothing between them is further away than twice that."""
+    """True if two stays are at one place, and the part between them stays within twice the distance."""
     middle = np.median(place[one[0] : one[1] + 1], axis=0)
     apart = place[one[0] : other[1] + 1] - middle
     distance = np.hypot(apart[:, 0], apart[:, 1])
@@ -110,7 +111,7 @@ def _near(place: NDArray[np.float64], one: tuple[int, int], other: tuple[int, in
 
 
 def _without_wobbles(found: list[Phase], place: NDArray[np.float64], stay_m: float) -> list[Phase]:
-    """Ways at the ends that lead nowhere belong to the stay beside them."""
+    """Join motions at the ends that lead nowhere with the neighbouring stay."""
     leads = [
         phase.stood or float(np.hypot(*(place[phase.last] - place[phase.first]))) > stay_m for phase in found
     ]

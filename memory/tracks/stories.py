@@ -1,4 +1,4 @@
-"""What a track was: a thing that stood, an episode of one that moved, or both in turn."""
+"""Memories of a track: static objects, motions, or both in sequence."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.tracks import TRACKS
-from memory.tracks.collection import Gathered
+from memory.tracks.collection import TrackSamples
 from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import Phase, phases_of
 from memory.types import Memory, Visit
 
-#: Places of a way that are kept in its memory.
+#: Maximum points of a trajectory in a memory.
 _WAY = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackOptions:
-    """How tracks become memories.
+    """Options for turning tracks into memories.
 
     Attributes:
-        ended_s: a track that was not seen for so long has ended.
-        at_most_s: of a longer track a memory is made meanwhile; consolidation joins those of one thing.
-        stay_m: how far the box of a thing that stands still wanders, in metres.
-        stay_s: shortest stop that is remembered.
-        least_sights: of fewer nothing is remembered,
-        least_evidence: nor where their scores add up to less: three boxes that are as often wrong as right,
-            or two that are sure.
-        sigma_m: a place is never trusted better than this: errors of the boxes of one track are alike.
+        ended_s: a track that was not seen for this long has ended.
+        at_most_s: longer tracks get intermediate memories, which consolidation merges.
+        stay_m: noise of the box of a static object, in metres.
+        stay_s: minimum duration of a stay.
+        least_sights: minimum number of observations of a memory.
+        least_evidence: minimum sum of their scores: three boxes with score 0.5, or two with score 0.75.
+        sigma_m: minimum standard deviation of a position, because the errors of one track are correlated.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of range.
     """
 
     ended_s: float = 2.0
@@ -46,7 +45,6 @@ class TrackOptions:
     sigma_m: float = 0.15
 
     def __post_init__(self) -> None:
-        """Raise where a number is out of its range."""
         for name in ("ended_s", "at_most_s", "stay_m", "stay_s", "sigma_m"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
@@ -58,17 +56,17 @@ class TrackOptions:
 
 
 def memories_of(
-    track: Gathered, name: str, *, map_id: str, provenance: str, options: TrackOptions
+    track: TrackSamples, name: str, *, map_id: str, provenance: str, options: TrackOptions
 ) -> list[Memory]:
-    """Of a track: an object for each stay, an episode for each way, in the order of time.
+    """Return the memories of a track in order of time: an object per stay, an event per motion.
 
-    Where it jumped to another thing, what follows is of that one, and its track is named ``NAME.2``.
+    After a jump to another object, the rest of the track is named ``NAME.2``.
 
     Args:
-        track: at least one sight of it.
-        name: of the track, with its recording.
+        track: track with at least one observation.
+        name: name of the track, with its recording.
         map_id, provenance: of the memories.
-        options: see there.
+        options: how tracks become memories.
     """
     times, boxes = np.array(track.times_ns, np.int64), np.stack(track.boxes)
     vectors = track.vectors
@@ -113,7 +111,7 @@ def memories_of(
 
 
 def _stay(
-    track: Gathered,
+    track: TrackSamples,
     phase: Phase,
     times: NDArray[np.int64],
     boxes: NDArray[np.float64],
@@ -128,7 +126,7 @@ def _stay(
     variance = np.maximum(np.array(track.variances)[rows], 1e-6)
     weights = 1.0 / variance
     weights /= weights.sum()
-    # Errors of one track are alike: the mean is not better than the best sight.
+    # Errors of one track are correlated, so the mean is no better than the best observation.
     sigma2 = max(options.sigma_m**2, float(variance.min()))
     return {
         "kind": "object",
@@ -141,7 +139,7 @@ def _stay(
 
 
 def _way(
-    track: Gathered,
+    track: TrackSamples,
     phase: Phase,
     times: NDArray[np.int64],
     boxes: NDArray[np.float64],
@@ -175,7 +173,7 @@ def _way(
     }
 
 
-def _noun(track: Gathered) -> str:
+def _noun(track: TrackSamples) -> str:
     return track.label.lower() or "thing"
 
 
@@ -184,7 +182,7 @@ def _size(boxes: NDArray[np.float64]) -> list[float]:
 
 
 def _heading(yaw: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Mean of directions of which some may be the wrong way round: along the line of all, as most are."""
+    """Return the mean direction when some are reversed: along the common line, as most of them."""
     line = 0.5 * math.atan2(float(weights @ np.sin(2 * yaw)), float(weights @ np.cos(2 * yaw)))
     ahead = float(weights @ np.cos(yaw - line)) >= 0.0
     found = line if ahead else line + math.pi

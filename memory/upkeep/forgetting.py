@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memory.config import Policy
 from memory.types import check_integer
-from memory.wording.reasons import Forgotten, Reason
+from memory.wording.reasons import ForgettingReason, Reason
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def select_to_forget(
         faded = 0 if policy.least is None else int((values[free] < policy.least).sum())
         for place, row in enumerate(free[: max(excess, faded)].tolist()):
             full = place < excess
-            found[int(records.ids[row])] = Forgotten(
+            found[int(records.ids[row])] = ForgettingReason(
                 sort="full" if full else "faded",
                 policy=policy.name,
                 half_life_s=policy.half_life_s,

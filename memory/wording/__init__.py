@@ -1,4 +1,4 @@
-"""Words that mean the same: endings, case and small misspellings."""
+"""Word matching: endings, case and misspellings."""
 
 from memory.terms import fold
 from memory.wording.spelling import distance, nearest

@@ -1,4 +1,4 @@
-"""Dates that a text names: 7 July 2023, July 7th, in July, 2023-07-07, 2023."""
+"""Dates in a text: 7 July 2023, July 7th, in July, 2023-07-07, 2023."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MONTHS = {**_SHORT, "sept": 9, **{name: at for at, name in enumerate(_NAMES, 1)
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
-#: The first that fits at a place. A month alone is one only after a word that says so: march, may.
+#: Date patterns; the first match counts. A month alone needs a preposition, because of march and may.
 _DATES = tuple(
     re.compile(rf"\b{pattern}\b")
     for pattern in (
@@ -32,12 +32,12 @@ _DATES = tuple(
 
 
 class Date(NamedTuple):
-    """A day, a month or a year; what is ``None`` may be any.
+    """A day, month or year; ``None`` matches any.
 
     Attributes:
-        year: of our calendar.
+        year: calendar year.
         month: from 1.
-        day: of the month, from 1.
+        day: day of the month, from 1.
     """
 
     year: int | None = None
@@ -46,7 +46,7 @@ class Date(NamedTuple):
 
 
 def dates_of(text: str) -> tuple[Date, ...]:
-    """The different dates that a text in small letters names."""
+    """Return the distinct dates in a lower-case text."""
     found: dict[Date, None] = {}
     for pattern in _DATES:
 
@@ -67,15 +67,7 @@ def dates_of(text: str) -> tuple[Date, ...]:
 
 
 def falls_on(time_ns: NDArray[np.int64], date: Date) -> NDArray[np.bool_]:
-    """Which times are of a date, in UTC.
-
-    Args:
-        time_ns: (n,) int64 since 1970.
-        date: to compare with.
-
-    Returns:
-        (n,) bool.
-    """
+    """Return which of (n,) int64 nanoseconds since 1970 fall on a date, in UTC."""
     days = time_ns.view("M8[ns]").astype("M8[D]")
     months = days.astype("M8[M]")
     kept: NDArray[np.bool_] = ~np.isnat(days)

@@ -1,4 +1,4 @@
-"""What a query means that says a label or a word otherwise than the store does."""
+"""Corrections of queries: labels and words of the store in place of similar ones."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from memory.query import Query
 from memory.wording.spelling import nearest
 from memory.wording.stems import is_cased, stems
 
-#: Labels of a query in which slips are looked for, and the most frequent of a store that are compared.
+#: Maximum labels of a query that are corrected, and maximum labels of a store that are compared.
 MOST_SLIPS, MOST_LABELS = 16, 65536
-
-
-#: Words for which stores may have another one; only where they have none of it themselves.
+#: Synonyms, used only if the store does not have the word itself.
 SYNONYMS = (
     ("person", "pedestrian", "human"), ("car", "automobile", "auto"), ("bike", "bicycle"), ("truck", "lorry"),
     ("motorbike", "motorcycle"), ("sofa", "couch"), ("tv", "television"), ("phone", "telephone"),
 )  # fmt: skip
 
 
-class Read(NamedTuple):
-    """A query as it was read.
+class CorrectedQuery(NamedTuple):
+    """A query with corrections.
 
     Attributes:
-        query: with the labels and words of the store.
-        notes: what was read otherwise, in words; empty where nothing was.
+        query: with labels and words of the store.
+        notes: the corrections in words.
     """
 
     query: Query
@@ -36,11 +34,7 @@ class Read(NamedTuple):
 
 
 class Labels:
-    """The labels of a store, to be found by what people say.
-
-    Args:
-        counts: how often each is there.
-    """
+    """Labels of a store with their counts, searchable by similar words."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._counts = counts
@@ -55,16 +49,17 @@ class Labels:
                 self._joined.setdefault(" ".join(root), label)
 
     def alike(self, words: str) -> list[str]:
-        """Those that the words are but for case, accents and endings; the label itself if there.
+        """Return the labels that match except for case, accents and endings; the label itself if it exists.
 
-        Labels that look the same, and differ only by how Unicode composes their letters, are one.
+        Labels that differ only in their Unicode normalization count as one.
         """
         return self._same.get(normalize("NFC", words)) or self._by_stems.get(stems(words), [])
 
     def nearest(self, words: str) -> str | None:
-        """The one that is another word for it, or that the words are but for a slip or two.
+        """Return the label that is a synonym or differs by a misspelling, or ``None``.
 
-        Slips are allowed in scripts with capitals only: of others one sign more is another word.
+        Misspellings are corrected only in scripts with upper case; in others, one different sign is another
+        word.
         """
         for group in SYNONYMS:
             if stems(words) in [stems(word) for word in group]:
@@ -81,13 +76,13 @@ class Labels:
 
 def read_query(
     query: Query, labels: Callable[[], Mapping[str, int]], corrections: Callable[[str], Mapping[str, str]]
-) -> Read:
-    """The query with what it names otherwise than the store replaced by what the store has.
+) -> CorrectedQuery:
+    """Replace unknown labels and words of a query by similar known ones.
 
     Args:
-        query: as it was asked.
-        labels: gives how often each label is there.
-        corrections: gives for the words of a text that are nowhere the ones that are nearly the same.
+        query: the query.
+        labels: returns the count of each label.
+        corrections: returns a similar known word for each unknown word of a text.
     """
     notes: list[str] = []
     if query.where.labels is not None:
@@ -104,4 +99,4 @@ def read_query(
         if better:
             query = replace(query, text=" ".join(better.get(word, word) for word in query.text.split()))
             notes += [f"{word!r} read as {meant!r}" for word, meant in better.items()]
-    return Read(query, tuple(notes))
+    return CorrectedQuery(query, tuple(notes))

@@ -1,8 +1,8 @@
-"""Reasons for which memories are kept, merged and forgotten: values, said in words here and nowhere else.
+"""Reasons why memories are kept, merged or forgotten.
 
-The log holds them as JSON objects of their fields, told apart by ``sort``. It outlives the memories, so what
-names something of them (a label, a map) is left out there, field by field; ids stay. Before version 4 of the
-schema it held sentences, which are read as :class:`Said`.
+The log stores them as JSON objects that are distinguished by ``sort``. It outlives the memories, so fields
+that name a label or map are omitted there; ids stay. Before version 4 of the schema the log stored sentences,
+which are read as :class:`FreeText`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from memory.wording.words import duration
 
 
 def _name() -> Any:
-    """A field that names something of a memory; ``None`` in the log."""
+    """Declare a field that names a label or map; it is omitted from the log."""
     return field(default=None, metadata={"names": True})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """Why something was done with a memory; ``str()`` says it.
+    """Reason of an operation; ``str()`` returns the sentence.
 
     Attributes:
-        sort: of reason.
+        sort: kind of reason.
     """
 
     sort: str
 
     def to_json(self) -> Any:
-        """For the log: without what names something of a memory."""
-        told = (entry.name for entry in fields(self) if not entry.metadata.get("names"))
-        return {name: getattr(self, name) for name in told if getattr(self, name) is not None}
+        """Return the values for the log, without names."""
+        names = (entry.name for entry in fields(self) if not entry.metadata.get("names"))
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said(Reason):
-    """Somebody's own words, or a sentence of an earlier release; in the log just that."""
+class FreeText(Reason):
+    """A user's own words, or a sentence of an earlier release."""
 
     text: str
     sort: str = "said"
@@ -46,23 +46,23 @@ class Said(Reason):
         return self.text
 
     def to_json(self) -> str:
-        """The words."""
+        """Return the words."""
         return self.text
 
 
 _PLAIN = {
     "first vector": "the first with an embedding at this place",
-    "again": "another event than the one before at this place",
+    "again": "a new event at this place",
     "marked": "marked by the user",
-    "track": "a track, which is a thing with all its sights",
-    "displaced": "displaced by a more important one",
-    "gave way": "displaced by more important observations of the same place and time",
+    "track": "a track with all observations of an object",
+    "displaced": "replaced by a more important one",
+    "gave way": "replaced by more important observations of the same place and time",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plain(Reason):
-    """What its sort says all of: one of ``first vector, again, marked, track, displaced, gave way``."""
+class FixedReason(Reason):
+    """Reason without values, one of ``first vector, again, marked, track, displaced, gave way``."""
 
     sort: str
 
@@ -71,11 +71,11 @@ class Plain(Reason):
 
 
 @dataclass(frozen=True, kw_only=True)
-class First(Reason):
-    """The first of its kind and label at its place.
+class FirstReason(Reason):
+    """First memory of its kind and label at its place.
 
     Attributes:
-        thing: the label, or the kind where it has none.
+        thing: the label, or the kind without a label.
     """
 
     thing: str | None = _name()
@@ -86,30 +86,32 @@ class First(Reason):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unlike(Reason):
-    """Not like anything that is unique at its place.
+class NoveltyReason(Reason):
+    """Not similar to any unique memory at its place.
 
     Attributes:
-        similarity: cosine to the most similar of these.
+        similarity: cosine similarity to the most similar one.
     """
 
     similarity: float
     sort: str = "unlike"
 
     def __str__(self) -> str:
-        return f"unlike everything unique at this place, similarity {self.similarity:.2f}"
+        return f"not similar to any unique memory at this place, similarity {self.similarity:.2f}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranked(Reason):
-    """Compared with others of its place and time.
+class RankReason(Reason):
+    """Comparison with others of its place and time.
 
     Attributes:
-        sort: there is ``room``, it matters ``more`` than one that gives way, or ``less`` than all the others.
-        seen: of its place and time, itself included.
-        room: how many of these are kept.
-        than: id of what gives way; ``None`` where that never was stored.
-        similarity: cosine of one that matters less to what stands for it, where both have vectors.
+        sort: ``room`` (there is room), ``more`` (more important than a replaced one) or ``less`` (less
+            important than all others).
+        seen: number of observations of its place and time, including it.
+        room: number of them that are kept.
+        than: id of the replaced memory; ``None`` if it was never stored.
+        similarity: similarity of a less important one to the memory that represents it, if both have
+            vectors.
     """
 
     sort: str
@@ -124,20 +126,20 @@ class Ranked(Reason):
             return f"{share}, and there is room"
         if self.sort == "more":
             than = "one that came just before it" if self.than is None else f"memory {self.than}"
-            return f"{share}; it matters more than {than}"
+            return f"{share}; it is more important than {than}"
         alike = (
-            "" if self.similarity is None else f"like one that is kept, similarity {self.similarity:.2f}; "
+            "" if self.similarity is None else f"similar to a kept one, similarity {self.similarity:.2f}; "
         )
-        return f"{alike}{share}, and others matter more"
+        return f"{alike}{share}, and others are more important"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored(Reason):
-    """Its importance.
+class ScoreReason(Reason):
+    """Importance.
 
     Attributes:
         total: from 0 to 1.
-        parts: what added to it, the most first: by name the part, from 0 to 1, and how much it added.
+        parts: by name the part, from 0 to 1, and its share in the total; the largest first.
     """
 
     total: float
@@ -145,24 +147,24 @@ class Scored(Reason):
     sort: str = "scored"
 
     def __str__(self) -> str:
-        said = [f"{_part_words(name, value)} (+{added:.2f})" for name, (value, added) in self.parts.items()]
-        return "; ".join([f"importance {self.total:.2f}", *said])
+        parts = [f"{_part_words(name, value)} (+{added:.2f})" for name, (value, added) in self.parts.items()]
+        return "; ".join([f"importance {self.total:.2f}", *parts])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forgotten(Reason):
-    """Its keep-value was too low.
+class ForgettingReason(Reason):
+    """A keep-value that is too low.
 
     Attributes:
-        sort: its map is ``full``, or it has ``faded``.
-        policy: by which memories are compared, with its half-life in seconds.
-        keep_value: that it has by that.
-        value: its importance.
-        unused_s: seconds since it was last used.
-        uses: how often it was.
-        held, most: memories of the map, and how many it may hold; where it is full.
-        least: keep-value that is kept, where it has faded.
-        map_id: of the map.
+        sort: ``full`` (the map is full) or ``faded``.
+        policy: forgetting policy, with its half-life in seconds.
+        keep_value: keep-value by the policy.
+        value: importance.
+        unused_s: seconds since the last access.
+        uses: number of accesses.
+        held, most: number of memories of a full map, and its capacity.
+        least: minimum keep-value, if faded.
+        map_id: the map.
     """
 
     sort: str
@@ -181,7 +183,7 @@ class Forgotten(Reason):
         if self.sort == "faded":
             return f"its keep-value is below {self.least:g}: {self._worth()}"
         where = "its map" if self.map_id is None else f"map {self.map_id!r}"
-        return f"{where} holds {self.held} of at most {self.most}: {self._worth()}"
+        return f"{where} has {self.held} memories, its capacity is {self.most}: {self._worth()}"
 
     def _worth(self) -> str:
         unused = f"not used for {duration(self.unused_s)}"
@@ -194,16 +196,16 @@ class Forgotten(Reason):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SameThing(Reason):
-    """Several memories are of one thing.
+class MergeReason(Reason):
+    """Several memories of one object.
 
     Attributes:
-        memories: how many.
-        kind: of all of them.
-        deviations: standard deviations that they are from one place, at most.
-        similarity: least cosine to the one that leads, where there are vectors.
-        came_back: whether it was gone in between.
-        label, map_id: of all of them.
+        memories: number of memories.
+        kind: their kind.
+        deviations: maximum distance from one place in standard deviations.
+        similarity: minimum cosine similarity to the leading one, if there are vectors.
+        came_back: True if the object was gone in between.
+        label, map_id: their label and map.
     """
 
     memories: int
@@ -227,39 +229,41 @@ class SameThing(Reason):
 
 
 _SORTS: dict[str, type[Reason]] = {
-    **dict.fromkeys(_PLAIN, Plain),
-    "first": First,
-    "unlike": Unlike,
-    **dict.fromkeys(("room", "more", "less"), Ranked),
-    "scored": Scored,
-    **dict.fromkeys(("full", "faded"), Forgotten),
-    "same thing": SameThing,
+    **dict.fromkeys(_PLAIN, FixedReason),
+    "first": FirstReason,
+    "unlike": NoveltyReason,
+    **dict.fromkeys(("room", "more", "less"), RankReason),
+    "scored": ScoreReason,
+    **dict.fromkeys(("full", "faded"), ForgettingReason),
+    "same thing": MergeReason,
 }
 
 
 def reason_of(logged: Any) -> Reason:
-    """What :meth:`Reason.to_json` gave; anything else counts as somebody's words."""
+    """Return the reason of a log value; other values count as free text."""
     try:
         return _SORTS[logged["sort"]](**logged)
     except (TypeError, KeyError):
-        return Said(text="" if logged is None else str(logged))
+        return FreeText(text="" if logged is None else str(logged))
 
 
 def in_words(logged: Any) -> str:
-    """A reason of the log, or several of one thing, as a sentence."""
+    """Return a reason of the log, or several, as a sentence."""
     return "; ".join(str(reason_of(each)) for each in (logged if isinstance(logged, list) else [logged]))
 
 
 def _part_words(name: str, value: float) -> str:
-    """A part of importance."""
+    """Return a part of importance in words."""
     if name == "mark":
         return _PLAIN["marked"]
     if name == "novelty":
         if value >= 1.0:
-            return "nothing like it is known here"
-        return f"{'unlike' if value >= 0.3 else 'much like'} what is known here, novelty {value:.2f}"
+            return "nothing similar is known here"
+        return (
+            f"{'different from' if value >= 0.3 else 'similar to'} known memories here, novelty {value:.2f}"
+        )
     if name == "reward":
-        return f"{'much' if value >= 0.5 else 'something'} came of it, {value:.2f}"
+        return f"{'high' if value >= 0.5 else 'low'} reward, {value:.2f}"
     if name == "uncertainty":
-        return f"the detector was {'unsure' if value >= 0.3 else 'nearly sure'}, uncertainty {value:.2f}"
+        return f"the detector was {'unsure' if value >= 0.3 else 'almost sure'}, uncertainty {value:.2f}"
     return f"its class is {'rare' if value >= 0.5 else 'common'}, rarity {value:.2f}"

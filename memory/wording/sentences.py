@@ -1,4 +1,4 @@
-"""What a sentence asks for: its words that say something, and the dates that it names."""
+"""Content words and dates of a sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memory.terms import fold, words
 from memory.wording.dates import Date, dates_of
 from memory.wording.stems import stem
 
-#: What joins words, or is left over of others as the s of Mary's, and makes no sentence of them.
+#: Conjunctions and endings such as the s of Mary's, which do not make a sentence.
 _JOINING = frozenset(["and", "or", "but", "nor", "s", "t", "d", "ll", "m", "re", "ve"])
 _HOLDING = """
     a an the of to in on at by for with from into onto about as than then if so because while
@@ -16,17 +16,16 @@ _HOLDING = """
     what when where who whom whose which how why whether that this these those there here
     i me my mine we us our ours you your yours he him his she her hers it its they them their theirs
 """
-#: Words that hold a sentence together and say nothing of what it is about. None of them names a thing: can,
-#: will and may are left out.
+#: Function words. Words that may also be objects or names are missing: can, will, may.
 FUNCTION_WORDS = _JOINING.union(_HOLDING.split())
 
 
 class Sentence(NamedTuple):
-    """What memories are compared with.
+    """Content of a sentence.
 
     Attributes:
-        words: folded, each with a stem of its own.
-        dates: that are named.
+        words: folded content words with distinct stems.
+        dates: dates in the sentence.
     """
 
     words: tuple[str, ...]
@@ -34,9 +33,9 @@ class Sentence(NamedTuple):
 
 
 def read_sentence(text: str) -> Sentence | None:
-    """What a text asks for, if it is a sentence; ``None`` for mere words.
+    """Return the content of a sentence; ``None`` if the text is only words.
 
-    A sentence has a function word, such as *in* or *the*, or a date with its month, and words besides.
+    A sentence has a function word, such as *in* or *the*, or a date with a month, and other words.
     """
     plain = " ".join(fold(text).split())
     said, dates = words(text), dates_of(plain)
@@ -51,6 +50,6 @@ def read_sentence(text: str) -> Sentence | None:
 
 
 def content_words(text: str) -> str:
-    """The words of a text without those that only hold a sentence together; all where none is left."""
+    """Return a text without function words; the whole text if nothing else is left."""
     kept = [word for word in text.split() if fold(word) not in FUNCTION_WORDS]
     return " ".join(kept) or text

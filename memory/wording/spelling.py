@@ -1,24 +1,19 @@
-"""Words that differ by a slip: a letter too few, too many, another one, or two changed about."""
+"""Edit distance of words: missing, additional, different and swapped letters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 
-def allowed(word: str) -> int:
-    """Slips that a word may have: the shorter, the sooner it is another word."""
+def allowed_edits(word: str) -> int:
+    """Return the allowed number of misspellings, which depends on the length."""
     return 0 if len(word) < 4 else 1 if len(word) < 8 else 2
 
 
 def distance(one: str, other: str, most: int) -> int:
-    """Slips between two words (optimal string alignment), or ``most + 1`` where there are more.
-
-    Args:
-        one, other: words.
-        most: at which to stop.
-    """
+    """Return the edit distance of two words (optimal string alignment), at most ``most + 1``."""
     if abs(len(one) - len(other)) > most or len(set(one) ^ set(other)) > 2 * most:
-        return most + 1  # A slip adds and takes away one letter at most.
+        return most + 1  # Each edit adds and removes one letter at most.
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
@@ -35,14 +30,14 @@ def distance(one: str, other: str, most: int) -> int:
 
 
 def nearest(word: str, known: Mapping[str, int] | Iterable[tuple[str, int]]) -> str | None:
-    """The known word that is meant; ``None`` where none is near enough.
+    """Return the most similar known word; ``None`` if none is similar enough.
 
     Args:
-        word: folded.
-        known: folded words and how often each is there. Of equally near ones the most frequent is meant, of
-            these the first in the alphabet.
+        word: folded word.
+        known: folded words and their counts. Of equally similar words the most frequent is chosen, then
+            the first in the alphabet.
     """
-    most = allowed(word)
+    most = allowed_edits(word)
     if most == 0:
         return None
     entries = known.items() if isinstance(known, Mapping) else known

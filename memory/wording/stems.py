@@ -1,8 +1,7 @@
-"""What is left of an English word without its ending.
+"""Stems of English words.
 
-A few rules, after steps 1 and 5 of Porter's stemmer (1980): plurals, ``-ed``, ``-ing``, ``y`` and a last
-``e``; and verbs and plurals that follow no rule. Words of one stem are taken for the same word; what the
-rules do not know keeps its ending. Words with other letters than a to z are left as they are.
+The rules follow steps 1 and 5 of Porter's stemmer (1980): plurals, ``-ed``, ``-ing``, ``y`` and a final
+``e``, plus irregular verbs and plurals. Words with letters other than a to z are not changed.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from memory.terms import words
 
 _PLAIN = re.compile(r"[a-z]{4,}")
 _VOWEL = re.compile(r"[aeiouy]")
-#: Vowels with the consonants after them, which Porter counts; and a word that -ing took an e from: hiking.
+#: A syllable as counted by Porter, and a stem that lost its e before -ing: hiking.
 _SYLLABLE = re.compile(r"[aeiouy]+[^aeiouy]+")
 _SHORT = re.compile(r"[^aeiouy]+[aeiouy][^aeiouywx]")
-#: Letters before a final e that is no part of the stem: places and placing, houses and house.
+#: Endings whose final e is not part of the stem: place and placing, houses and house.
 _BEFORE_E = re.compile(r"(?:[cgsvxz]|ch|sh)e")
 _IRREGULAR = {
     "people": "person", "men": "man", "women": "woman", "children": "child", "mice": "mouse", "feet": "foot",
     "teeth": "tooth", "geese": "goose", "knives": "knife", "shelves": "shelf", "leaves": "leaf",
     "loaves": "loaf", "wolves": "wolf", "halves": "half", "wives": "wife", "lives": "life",
 }  # fmt: skip
-#: A verb and its other forms. What also is the name of a thing or a side is left out: saw, left, rose, felt.
+#: Verbs and their irregular forms, without those that are also objects or sides: saw, left, rose, felt.
 _VERBS = """
     become became, begin began begun, break broke broken, bring brought, build built, buy bought, catch
     caught, choose chose chosen, come came, deal dealt, draw drew drawn, drink drank drunk, drive drove
@@ -42,13 +41,13 @@ _VERBS = """
 _IRREGULAR |= {
     form: verb for verb, *others in (line.split() for line in _VERBS.split(",")) for form in others
 }
-#: More than these letters of a word's end are never an ending.
+#: Minimum letters of a stem.
 _KEPT = 3
 
 
 @lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
-    """The stem of a folded word."""
+    """Return the stem of a folded word."""
     word = _IRREGULAR.get(word, word)
     if not _PLAIN.fullmatch(word):
         return word
@@ -63,22 +62,22 @@ def stem(word: str) -> str:
 
 
 def forms(word: str) -> tuple[str, ...]:
-    """Forms of a folded word that do not begin as its stem does: people of person."""
+    """Return the forms of a folded word with another beginning than its stem: people for person."""
     return _FORMS.get(stem(word), ())
 
 
 def stems(text: str) -> tuple[str, ...]:
-    """Return the stems of the words of a text, whatever their case and accents; signs are words too."""
+    """Return the stems of the words of a text, ignoring case and accents; signs count as words."""
     return tuple(stem(word) for word in words(text, signs=True))
 
 
 def says_something(text: str) -> bool:
-    """True if a text has a letter, a digit or a sign such as an emoji, and not only punctuation."""
+    """True if a text has a letter, digit or sign such as an emoji."""
     return any(unicodedata.category(letter)[0] in "LNS" for letter in text)
 
 
 def is_cased(text: str) -> bool:
-    """True if every word is of a script with capitals, where a slip of a letter still shows what is meant."""
+    """True if every word is in a script with upper case, where misspellings can be corrected."""
     return all(letter.lower() != letter.upper() for letter in text if not (letter.isdigit() or letter == " "))
 
 

@@ -1,4 +1,4 @@
-"""Times, places and things in words."""
+"""Times, places and objects in words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from memory.types import Memory, State
 
 DAY_S = 86_400.0
-#: Things that a sentence names; the rest is counted.
+#: Maximum parts that a list names.
 NAMED = 3
-#: What is believed of a thing, after "is".
+#: States, used after "is".
 STATE_WORDS: Mapping[State, str] = {
     "present": "present",
     "gone": "gone",
@@ -20,7 +20,7 @@ STATE_WORDS: Mapping[State, str] = {
 
 
 def moment(time_ns: int) -> str:
-    """To the second, in UTC; plain seconds for times outside the calendar's years."""
+    """Return a time to the second in UTC; plain seconds outside the years of the calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ns // 1_000_000_000)) + " UTC"
     except (ValueError, OverflowError, OSError):
@@ -28,7 +28,7 @@ def moment(time_ns: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the unit that reads best."""
+    """Return a duration in a readable unit."""
     for size, unit in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -36,24 +36,24 @@ def duration(seconds: float) -> str:
 
 
 def point(position: Sequence[float] | None) -> str:
-    """x and y in metres."""
+    """Return x and y in metres."""
     if position is None:
         return "an unknown place"
     return f"({position[0]:.1f}, {position[1]:.1f})"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """The number with its word."""
+    """Return a number with its noun."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def name(memory: Memory) -> str:
-    """What it is, with its id."""
+    """Return the label of a memory with its id."""
     return f"{memory.label or memory.kind} (memory {memory.id})"
 
 
 def listed(parts: Sequence[str], *, total: int | None = None, most: int = NAMED) -> str:
-    """The first of them, and how many more there are of ``total``."""
+    """Return the first parts as a list, and how many more there are."""
     shown = list(parts[:most])
     total = len(parts) if total is None else total
     if total > len(shown):
@@ -62,6 +62,6 @@ def listed(parts: Sequence[str], *, total: int | None = None, most: int = NAMED)
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """How many of each, the most first."""
+    """Return the counts as a list, the largest first."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return listed([f"{count} {what or 'without a label'}" for what, count in ordered], most=5)

@@ -195,7 +195,7 @@ def test_commands_archive_and_grant(address: str, tmp_path: Path, capsys: pytest
     assert "2026-01: 3 memories in" in capsys.readouterr().out
     assert main(["grant", address, "commands robot", "--write", "--map", "hall"]) == 0
     said = capsys.readouterr()
-    assert "nobody can ask" in said.err
+    assert "shown only once" in said.err
     with MemoryStore.open(said.out.strip()) as robot, pytest.raises(StoreError):
         robot.add([Memory(time_ns=0, position=(0, 0, 0), map_id="yard")])
     assert main(["grant", address]) == 0

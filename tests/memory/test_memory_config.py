@@ -38,7 +38,7 @@ def test_without_a_file_the_settings_are_the_usual_ones(tmp_path: Path) -> None:
     [
         ("{", "Expecting"),
         ("[1]", "must be an object, got list"),
-        ('{"colour": 1}', "unknown setting 'colour'; there are capacity"),
+        ('{"colour": 1}', "unknown setting 'colour'. Known settings: capacity"),
         ('{"reservoir": {"share": 2.0}}', "setting 'reservoir': share must be from 0 to 1"),
         ('{"reservoir": {"shares": 1}}', "setting 'reservoir'.*shares"),
         ('{"merging": 3}', "setting 'merging': must be an object, got int"),

@@ -26,12 +26,12 @@ def test_each_sort_of_memory_is_drawn_once() -> None:
     axes = Figure().add_subplot()
     draw_memories(axes, HERE)
     assert sorted(axes.get_legend_handles_labels()[1]) == [
-        "remembered car",
-        "remembered episode",
-        "remembered place",
-        "remembered zebra",
-        "remembered, known to be gone",
-        "remembered, known to have moved",
+        "car",
+        "gone",
+        "moved away",
+        "place",
+        "trajectory",
+        "zebra",
     ]
     places = np.concatenate([np.asarray(part.get_offsets()) for part in axes.collections])
     assert sorted(map(tuple, places.tolist())) == [(0, 0), (0, 1), (1, 2), (2, 2), (4, 2)]

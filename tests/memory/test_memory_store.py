@@ -109,7 +109,7 @@ def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:
         cup(embedding=np.full(DIM, np.nan))
     with pytest.raises(ValueError, match="finite"):
         store.search(np.full((1, DIM), np.nan))
-    with pytest.raises(ValueError, match="no memory has a vector of encoder 'clip'; there are default"):
+    with pytest.raises(ValueError, match="vector of encoder 'clip'"):
         store.query(Query(embedding=np.ones(DIM), encoder="clip"))
     with pytest.raises(UnknownMemoryError, match="99"):
         store.query(Query(like=99))
@@ -118,7 +118,7 @@ def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:
     for ask in (store.get, store.forget):
         with pytest.raises(UnknownMemoryError, match="99"):
             ask([id, 99])
-    with pytest.raises(UnknownMemoryError, match="never was a memory 99"):
+    with pytest.raises(UnknownMemoryError, match="no memory ever had the id 99"):
         store.explain(99)
     with pytest.raises(UndoError):
         store.undo(99)
@@ -126,7 +126,7 @@ def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:
         store.repose([99], np.zeros((1, 3)), np.zeros(1))
     with pytest.raises(ValueError, match="finite"):
         store.repose([id], np.full((1, 3), np.nan), np.zeros(1))
-    with pytest.raises(ValueError, match="the store gives it"):
+    with pytest.raises(ValueError, match="the store sets ids"):
         store.observe([cup(id=5)])
     assert (len(store), store.generation) == (1, 1)
     assert store.observe([]) == []
@@ -195,11 +195,11 @@ def test_consolidation_merges_and_is_undone(store: MemoryStore) -> None:
     assert "2 memories of kind object within" in told_of.reasons[0]
     made = store.explain(result)
     assert (made.status, tuple(made.sources)) == ("kept", (a, b))
-    assert "it stands for 2 observations, merged of 2 memories" in made.reasons
+    assert "it represents 2 observations, merged from 2 memories" in made.reasons
     taken_back = store.undo(done.generations[0])
     assert store.find(Filter()) == before
     assert store.explain(a).status == "undone"
-    assert f"operation {done.generations[0]} was taken back" in store.explain(a).reasons[0]
+    assert f"operation {done.generations[0]} was undone" in store.explain(a).reasons[0]
     assert store.explain(result).status == "forgotten"
     # The taking back can be taken back, and what is merged already stays.
     store.undo(taken_back)
@@ -216,7 +216,7 @@ def test_over_capacity_the_least_used_are_forgotten_with_reasons(location: Path 
         done = store.consolidate(now_ns=100 * S)
         assert [memory.id for memory in store.find(Filter(), newest_first=False)] == [1, 2, 6]
         assert sorted(done.forgotten) == [3, 4, 5]
-        assert "map 'default' holds 6 of at most 3: not used for" in done.forgotten[3]
+        assert "map 'default' has 6 memories, its capacity is 3: not used for" in done.forgotten[3]
         told = store.explain(3)
         assert told.status == "forgotten"
         # The log outlives the memories: it does not name their map.

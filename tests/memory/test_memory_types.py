@@ -44,8 +44,8 @@ NAN = float("nan")
         ({"visits": [(1, 2**63, 1)]}, ValueError, r"visits\[0\] must fit into 64 bits"),
         ({"visits": [(3, 2, 1)]}, ValueError, r"visits\[0\] must not end before it begins, got \(3, 2\)"),
         ({"visits": [(1, 2, 0)]}, ValueError, r"visits\[0\] must have at least 1 sight, got 0"),
-        ({"visits": [(1, 2, 1), (2, 3, 1)]}, ValueError, r"must rise .*: visits\[1\] does"),
-        ({"visits": [(4 * i, 4 * i, 1) for i in range(513)]}, ValueError, "at most 512, got 513"),
+        ({"visits": [(1, 2, 1), (2, 3, 1)]}, ValueError, r"disjoint, but visits\[1\]"),
+        ({"visits": [(4 * i, 4 * i, 1) for i in range(513)]}, ValueError, "got 513"),
         ({"covariance": np.eye(2)}, ValueError, r"covariance must have shape \(3, 3\)"),
         ({"covariance": -np.eye(3)}, ValueError, "positive semidefinite"),
         ({"covariance": np.eye(3) * NAN}, ValueError, "covariance must be finite"),
@@ -66,7 +66,7 @@ def test_a_wrong_memory_is_refused(values: dict[str, Any], error: type[Exception
     [
         ({"k": 0}, ValueError, "k must be at least 1"),
         ({"k": 2.0}, TypeError, "k must be an integer"),
-        ({"embedding": [1.0], "like": 3}, ValueError, "not both"),
+        ({"embedding": [1.0], "like": 3}, ValueError, "exclude each other"),
         ({"embedding": [NAN]}, ValueError, "finite"),
         ({"near": (1.0,)}, ValueError, "near must have two or three numbers"),
         ({"near": (1.0, NAN)}, ValueError, "near must be finite"),
@@ -74,7 +74,7 @@ def test_a_wrong_memory_is_refused(values: dict[str, Any], error: type[Exception
         ({"near": (0.0, 0.0), "radius_m": -1.0}, ValueError, "radius_m must be finite and not negative"),
         ({"polygon": [(0, 0), (1, 1)]}, ValueError, "at least three corners"),
         ({"polygon": [(0, 0), (1, 1), (2,)]}, ValueError, "polygon must have 2 numbers"),
-        ({"between_ns": (5, 4)}, ValueError, "between_ns must rise"),
+        ({"between_ns": (5, 4)}, ValueError, "between_ns must be"),
         ({"between_ns": (5.0, 6)}, TypeError, "between_ns"),
         ({"labels": "cup"}, TypeError, "labels must be a list of strings"),
         ({"labels": ["a\0"]}, ValueError, "zero character"),
@@ -101,11 +101,11 @@ def test_parts_of_a_query_are_those_of_its_filter() -> None:
     assert repr(Query(marked=True)) == "Query(where=Filter(marked=True))"
     with pytest.raises(AttributeError):
         query.labels  # type: ignore[attr-defined]  # noqa: B018
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="exclude each other"):
         Query(near=(0, 0), radius_m=1.0, circle=(0, 0, 2))
     with pytest.raises(ValueError, match="states must be one of"):
         Query(states=["lost"])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="labels must be at most 1000"):
+    with pytest.raises(ValueError, match="labels may have at most 1000"):
         Query(where=Filter(labels=["cup"] * 1001))
     with pytest.raises(TypeError, match="colour"):
         Query(colour="red")  # type: ignore[call-arg]

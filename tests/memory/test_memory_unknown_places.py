@@ -17,7 +17,8 @@ from memory.exchange.records import memory_from_record, record_of
 from memory.merging import propose_merges
 from memory.picture import draw_map
 from memory.questions import Questions
-from memory.questions.replying import IncompleteError, reply
+from memory.questions.refusals import QuestionError
+from memory.questions.replying import reply
 from memory.questions.understanding import understand
 
 HOUR = 3600 * 10**9
@@ -78,12 +79,12 @@ def test_nobody_drives_to_it(store: MemoryStore) -> None:
     ask = Questions(store)
     found = ask.pose_to("mug")
     assert (found.memory, found.position) == (None, None)
-    assert "it is not known where mug (memory 1) is" in str(found)
+    assert "the position of mug (memory 1) is not known" in str(found)
     assert "at an unknown place" in str(ask.last_seen("mug"))
     assert ask.still_there("mug").state == "unknown"
     assert ask.near((0.0, 0.0), 1e6).total == 2
     for question in ("what is near the mug?", "where is the cup near the mug?", "go to the cup by the mug"):
-        with pytest.raises(IncompleteError, match="not known where mug"):
+        with pytest.raises(QuestionError, match="position of mug"):
             reply(ask, understand(question, HOUR))
 
 
@@ -142,5 +143,5 @@ def test_it_leaves_and_comes_as_unknown(tmp_path: Path) -> None:
 
 
 def test_a_covariance_needs_a_position() -> None:
-    with pytest.raises(ValueError, match="covariance is that of a position"):
+    with pytest.raises(ValueError, match="covariance needs a position"):
         Memory(time_ns=0, covariance=np.eye(3))

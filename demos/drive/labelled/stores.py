@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from memory.merging.tracked import things_of, tracks_of
+
 from drive.comparison import fill_store, size_of
 from drive.frames import DAY_NS, START_NS
 from drive.labelled.memory import box_memory, remember_sequence
@@ -14,7 +16,6 @@ from drive.labelled.scans import PASSES, Observation
 from drive.questions import StoreUnderTest
 from drive.robot import CONFIG
 from memory import Memory, MemoryStore
-from memory.merging.tracked import things_of, tracks_of
 from memory.query import Filter
 
 #: Vector length of the stores, which hold no vectors here.

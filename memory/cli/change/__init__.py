@@ -1,1 +1,1 @@
-"""Commands that change memories: add, import, mark, forget, undo, consolidate."""
+"""Commands that change memories."""

@@ -1,4 +1,4 @@
-"""``recall add``: one memory by hand."""
+"""``recall add``: store one memory."""
 
 from __future__ import annotations
 
@@ -20,26 +20,38 @@ def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "add", run)
     parser.add_argument("--label", default="", help="class or name")
-    parser.add_argument("--caption", default="", help="text that is searched")
-    parser.add_argument("--kind", choices=KINDS, default="note", help="default: note")
-    parser.add_argument("--time", default="now", help="ISO 8601, nanoseconds or now (the default)")
-    parser.add_argument("--at", nargs="+", type=float, metavar="M", help="x y or x y z (default: not known)")
-    parser.add_argument("--yaw", type=float, default=0.0, metavar="RAD", help="counter-clockwise from +x")
-    parser.add_argument("--map", default="default", help="map that the place is in")
-    parser.add_argument("--confidence", type=float, default=1.0, help="from 0 to 1")
-    parser.add_argument("--reward", type=float, default=0.0, help="what came of it")
-    parser.add_argument("--mark", action="store_true", help="never forget it on its own")
-    parser.add_argument("--embedding", metavar="FILE", help=".npy file, or a JSON list of numbers")
-    parser.add_argument("--payload", metavar="JSON", help="a JSON object")
+    parser.add_argument("--caption", default="", help="searchable description")
+    parser.add_argument("--kind", choices=KINDS, default="note", help="kind of memory (default: note)")
+    parser.add_argument("--time", default="now", help="ISO 8601, nanoseconds or now (default: now)")
+    parser.add_argument(
+        "--at",
+        nargs="+",
+        type=float,
+        metavar="M",
+        help="x y or x y z in the map, in metres (default: unknown)",
+    )
+    parser.add_argument(
+        "--yaw",
+        type=float,
+        default=0.0,
+        metavar="RAD",
+        help="heading, counter-clockwise from +x (default: 0)",
+    )
+    parser.add_argument("--map", default="default", help="map that --at refers to (default: default)")
+    parser.add_argument("--confidence", type=float, default=1.0, help="confidence from 0 to 1 (default: 1)")
+    parser.add_argument("--reward", type=float, default=0.0, help="reward of what happened (default: 0)")
+    parser.add_argument("--mark", action="store_true", help="protect it from automatic forgetting")
+    parser.add_argument("--embedding", metavar="FILE", help="vector: .npy file or JSON list of numbers")
+    parser.add_argument("--payload", metavar="JSON", help="further data as a JSON object")
     parser.add_argument("--evidence", default="", help="path or URL of the raw data")
-    parser.add_argument("--provenance", default="", help="who says so")
+    parser.add_argument("--provenance", default="", help="source of the memory, such as a robot or program")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Store it."""
+    """Store the memory and print its id."""
     folder, _ = split_words(options)
     if options.at is not None and len(options.at) not in (2, 3):
-        raise UsageError(f"--at takes two or three numbers, got {len(options.at)}")
+        raise UsageError(f"--at needs two or three numbers (x y or x y z), got {len(options.at)}")
     x, y, z = (0.0, 0.0, 0.0) if options.at is None else (*options.at, 0.0)[:3]
     memory = Memory(
         time_ns=parse_time(options.time),
@@ -62,16 +74,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"id": id})
     else:
-        say(f"stored as {id}")
+        say(f"stored memory {id}")
     return 0
 
 
 def read_vector(word: str) -> NDArray[np.float32]:
-    """The vector of an ``.npy`` file or of a JSON list.
-
-    Raises:
-        ValueError: neither; names it.
-    """
+    """Return the vector of an ``.npy`` file or a JSON list."""
     try:
         if word.lstrip().startswith("["):
             return check_vector("embedding", json.loads(word))
@@ -84,7 +92,7 @@ def _payload(text: str | None) -> dict[str, Any]:
     try:
         found = {} if text is None else json.loads(text)
     except ValueError as error:
-        raise ValueError(f"--payload is no JSON: {error}") from error
+        raise ValueError(f"--payload is not valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"--payload must be a JSON object, got {text}")
     return found

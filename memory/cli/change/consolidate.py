@@ -1,4 +1,4 @@
-"""``recall consolidate``: merge and forget as the settings say."""
+"""``recall consolidate``: merge duplicates and forget over capacity."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _SHOWN = 20
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "consolidate", run)
-    parser.add_argument("--now", metavar="TIME", help="that freshness is judged at (default: now)")
+    parser.add_argument(
+        "--now", metavar="TIME", help="time at which the age of memories is judged (default: now)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Consolidate and say what came of it."""
+    """Consolidate and print what changed."""
     folder, _ = split_words(options)
     now = None if options.now is None else parse_time(options.now)
     with MemoryStore.open(folder, create=False) as store, progress("consolidating") as report:
@@ -41,9 +43,9 @@ def run(options: argparse.Namespace) -> int:
     if done.trimmed.operations:
         count = counted(done.trimmed.operations, "operation", "operations")
         dropped = f"{done.trimmed.bytes / 1e6:.1f} MB of the log dropped"
-        say(f"{count} up to {done.trimmed.generation} can no longer be undone: {dropped}")
+        say(f"{count} up to number {done.trimmed.generation} can no longer be undone: {dropped}")
     if done.generations:
-        say(f"take it back with: {undoing(folder, _ranges(done.generations))}")
+        say(f"undo with: {undoing(folder, _ranges(done.generations))}")
     return 0
 
 
@@ -51,14 +53,14 @@ def _print(done: Consolidated) -> None:
     if done.merged:
         rows = [[str(id), len(sources), ", ".join(map(str, sources))] for id, sources in done.merged[:_SHOWN]]
         title = f"{len(done.merged)} merges{_first(len(done.merged))}"
-        output().print(Table(("new id", "memories", "of"), rows, title=title, right=["new id"]))
+        output().print(Table(("new id", "memories", "merged ids"), rows, title=title, right=["new id"]))
     if done.forgotten:
         lines = [[str(id), reason] for id, reason in list(done.forgotten.items())[:_SHOWN]]
         title = f"{len(done.forgotten)} forgotten{_first(len(done.forgotten))}"
         output().print(Table(("id", "why"), lines, title=title, right=["id"]))
 
     for ids, reason in list(done.failed.items())[:_SHOWN]:
-        say(f"memories {', '.join(map(str, ids))} could not be merged: {reason}")
+        say(f"memories {', '.join(map(str, ids))} were not merged: {reason}")
 
 
 def _first(count: int) -> str:

@@ -1,4 +1,4 @@
-"""``recall forget``: take memories away, or erase them for good."""
+"""``recall forget``: forget memories, or erase them for good."""
 
 from __future__ import annotations
 
@@ -27,21 +27,26 @@ def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "forget", run, words="ID...")
     parser.add_argument(
-        "--robot", metavar="NAME", help="what a robot said instead of IDs, also where others saw it too"
+        "--robot", metavar="NAME", help="instead of IDs: forget the observations of this robot"
     )
     parser.add_argument(
         "--between",
         nargs=2,
         metavar=("FROM", "TO"),
-        help="with --robot: only what it saw then; ISO 8601 (UTC without a zone) or nanoseconds",
+        help="with --robot: only its observations in this time range; ISO 8601 (default zone: UTC) or"
+        " nanoseconds",
     )
-    parser.add_argument("--reason", default="asked for", help="for recall explain; it stays in the log")
-    parser.add_argument("--secure", action="store_true", help="erase them from the files; no undo")
-    parser.add_argument("--yes", action="store_true", help="do not ask before --secure")
+    parser.add_argument(
+        "--reason", default="asked for", help="reason, kept in the log and shown by recall explain"
+    )
+    parser.add_argument(
+        "--secure", action="store_true", help="erase them from the files; this cannot be undone"
+    )
+    parser.add_argument("--yes", action="store_true", help="skip the confirmation of --secure")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Forget them, after asking where it is for good."""
+    """Forget the memories; ask for confirmation before erasing."""
     if options.robot is not None:
         return _withdraw(options)
     if options.between is not None:
@@ -49,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     folder, words = split_words(options, least=1, most=None)
     ids = integers(words, "id")
     with MemoryStore.open(folder, create=False) as store:
-        store.get(ids)  # Before anything is asked.
+        store.get(ids)  # Report unknown ids before asking for confirmation.
         if options.secure and not options.yes and not _confirmed(len(ids)):
             remark("nothing was erased")
             return 1
@@ -61,16 +66,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"forgotten": ids, "operation": operation, "secure": options.secure})
     elif options.secure:
-        say(f"erased {counted(len(ids))} for good")
+        say(f"erased {counted(len(ids))}")
     else:
-        say(f"forgot {counted(len(ids))}; take it back with: {undoing(folder, operation)}")
+        say(f"forgot {counted(len(ids))}; undo with: {undoing(folder, operation)}")
     return 0
 
 
 def _withdraw(options: argparse.Namespace) -> int:
-    """What one robot said, and nobody else."""
+    """Forget the observations of one robot."""
     if options.secure:
-        raise UsageError("--secure takes IDs: what a robot said is taken out of merges, which needs the log")
+        raise UsageError("--secure does not work with --robot, which needs the log. Give IDs instead")
     folder, _ = split_words(options)
     with MemoryStore.open(folder, create=False) as store:
         done = withdraw(
@@ -80,21 +85,24 @@ def _withdraw(options: argparse.Namespace) -> int:
         print_json(done._asdict())
         return 0
     if not any((done.forgotten, done.partly, done.merged_for_good)):
-        say(f"nothing was seen by {options.robot}" + (" then" if options.between else ""))
+        say(f"no observations by {options.robot}" + (" in this time range" if options.between else ""))
         return 0
     say(f"forgot {counted(len(done.forgotten))} of {options.robot}")
     if done.taken_apart:
-        say(f"took {counted(len(done.taken_apart))} apart: recall consolidate merges what others saw of them")
+        say(
+            f"split {counted(len(done.taken_apart))} into observations; recall consolidate merges those of"
+            " other robots again"
+        )
     if done.partly:
-        remark(f"{counted(len(done.partly))} that it saw at other times too stayed")
+        remark(f"kept {counted(len(done.partly))} that it also saw at other times")
     if done.merged_for_good:
-        remark(f"{counted(len(done.merged_for_good))} can no longer be taken apart and stayed")
+        remark(f"kept {counted(len(done.merged_for_good))} that can no longer be split")
     return 0
 
 
 def _confirmed(count: int) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError("--secure cannot be undone: confirm with --yes")
+        raise UsageError("--secure cannot be undone. Add --yes to confirm")
     print(f"Erase {counted(count)} for good? This cannot be undone. Type yes: ", end="", file=sys.stderr)
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() == "yes"

@@ -1,4 +1,4 @@
-"""``recall mark``: say whether things are still where they were."""
+"""``recall mark``: mark objects as present, moved, gone or unknown."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from memory.types import STATES
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "mark", run, words="ID...")
-    parser.add_argument("--state", choices=STATES, default="gone", help="what they are (default: gone)")
+    parser.add_argument("--state", choices=STATES, default="gone", help="new state (default: gone)")
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="when that was found, by the robot's clock (default: the newest memory's)",
+        help="time of the observation, by the robot's clock (default: time of the newest memory)",
     )
-    parser.add_argument("--why", default="", help="for recall explain; it stays in the log")
+    parser.add_argument("--why", default="", help="reason, kept in the log and shown by recall explain")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Mark them."""
+    """Mark the memories."""
     folder, words = split_words(options, least=1, most=None)
     ids = integers(words, "id")
     at = None if options.at is None else parse_time(options.at)
@@ -33,5 +33,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"marked": ids, "state": options.state, "operation": operation})
     else:
-        say(f"marked {counted(len(ids))} {options.state}; take it back with: {undoing(folder, operation)}")
+        say(f"marked {counted(len(ids))} as {options.state}; undo with: {undoing(folder, operation)}")
     return 0

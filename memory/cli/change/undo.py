@@ -1,4 +1,4 @@
-"""``recall undo``: take operations back; without a number, list them."""
+"""``recall undo``: undo operations; without a number, list them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ _LOG_PORTION = 5000
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "undo", run, words="[OPERATION...]")
-    parser.add_argument("--last", type=int, default=20, metavar="N", help="operations to list (default: 20)")
+    parser.add_argument(
+        "--last", type=int, default=20, metavar="N", help="number of operations to list (default: 20)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Take the operations back, the latest first."""
+    """Undo the operations, latest first."""
     folder, words = split_words(options, most=None)
     operations = sorted(set(integers(words, "operation")), reverse=True)
     if not operations:
@@ -32,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         for operation in operations:
             undone[operation] = database.undo(operation)
             if not options.json:
-                say(f"took operation {operation} back; undo that with: {undoing(folder, undone[operation])}")
+                say(f"undid operation {operation}; redo with: {undoing(folder, undone[operation])}")
     if options.json:
         print_json({"undone": [{"operation": old, "by": new} for old, new in undone.items()]})
     return 0

@@ -1,1 +1,1 @@
-"""Commands for the files of a store: init, check, backup, export, stats."""
+"""Commands for the files of a store."""

@@ -1,4 +1,4 @@
-"""``recall backup``: copy a store while it is in use."""
+"""``recall backup``: copy a store, also while it is in use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy the store, and check the copy."""
+    """Copy the store and check the copy."""
     folder, words = split_words(options, least=1, most=1)
     target = Path(words[0])
     with MemoryStore.open(folder, readonly=True) as store, progress("copying") as report:
         count, file = len(store), store.backup(target, report)
         if store.database.shared:
-            return _told_dump(file, count, as_json=options.json)
+            return _print_dump(file, count, as_json=options.json)
     with open_database(target, readonly=True) as copy, progress("checking the copy"):
         report_of_copy = copy.check()
         count = copy.count()
@@ -36,10 +36,9 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report_of_copy.ok else 1
 
 
-def _told_dump(file: Path, count: int, *, as_json: bool) -> int:
-    """Of a server; pg_restore has read its contents."""
+def _print_dump(file: Path, count: int, *, as_json: bool) -> int:
     if as_json:
         print_json({"backup": str(file), "memories": count})
     else:
-        say(f"about {counted(count)} in {file}; pg_restore puts it into another database (docs/fleet.md)")
+        say(f"about {counted(count)} in {file}; restore it with pg_restore (docs/fleet.md)")
     return 0

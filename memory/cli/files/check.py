@@ -1,4 +1,4 @@
-"""``recall check``: whether a store is sound."""
+"""``recall check``: check a store for damage, and repair it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "check", run)
     parser.add_argument(
-        "--repair", action="store_true", help="rebuild indexes; bring back every row that is as it was stored"
+        "--repair", action="store_true", help="rebuild indexes and recover all undamaged rows"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check and report."""
+    """Check the store and print the report."""
     folder, _ = split_words(options)
     if isinstance(folder, Path) and not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder")
+        raise UsageError(f"{folder}: folder not found")
     with progress("checking"):
         try:
             report = _check(folder, repair=options.repair)
@@ -44,15 +44,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(folder: Path | str, *, repair: bool) -> CheckReport:
-    """As the writer where that is possible: only it can compare the text index word by word."""
+    """Check as the writer if possible: only the writer can compare the text index word by word."""
     try:
         with open_database(folder, create=False) as database:
-            for said in database.remarks:
-                remark(said)
+            for message in database.remarks:
+                remark(message)
             return database.check(repair)
     except (StoreLockedError, StoreReadOnlyError) as error:
         if repair:
             raise
-        remark(f"{error}; checking as a reader, without the words of the text index")
+        remark(f"{error}; checking as a reader, which leaves out the text index")
     with open_database(folder, readonly=True) as database:
         return database.check()

@@ -1,4 +1,4 @@
-"""``recall export``: memories into JSONL, Parquet or GeoJSON."""
+"""``recall export``: write memories as JSONL, Parquet or GeoJSON."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "export", run, words="FILE")
     add_filter_options(parser)
-    parser.add_argument("--format", choices=EXPORT_FORMATS, help="default: by the suffix of the file")
-    parser.add_argument("--no-vectors", action="store_true", help="leave the embeddings out")
+    parser.add_argument("--format", choices=EXPORT_FORMATS, help="file format (default: by the file name)")
+    parser.add_argument("--no-vectors", action="store_true", help="omit the embeddings")
     parser.add_argument(
         "--origin",
         nargs="+",
         type=float,
         metavar="DEG",
-        help="latitude, longitude (WGS 84) of the map's origin and, if not east, the heading of its x axis"
-        " counter-clockwise from east; for GeoJSON in degrees",
+        help="for GeoJSON in degrees: latitude and longitude (WGS 84) of the map origin, and optionally the"
+        " heading of its x axis, counter-clockwise from east",
     )
 
 
@@ -35,10 +35,12 @@ def run(options: argparse.Namespace) -> int:
     folder, words = split_words(options, least=1, most=1)
     streamed = words[0] == "-"
     if streamed and options.json:
-        raise UsageError("--json and - both want standard output")
+        raise UsageError("--json and FILE '-' both write to standard output. Drop --json or name a file")
     format = options.format or ("jsonl" if streamed else export_format(Path(words[0])))
     if options.origin is not None and (format != "geojson" or len(options.origin) not in (2, 3)):
-        raise UsageError("--origin takes two or three numbers, for GeoJSON")
+        raise UsageError(
+            "--origin needs --format geojson and two or three numbers: LATITUDE LONGITUDE [HEADING]"
+        )
     with open_database(folder, readonly=True) as database, progress("exporting") as report:
         check_labels(database, options.label)
         count = export_memories(

@@ -1,4 +1,4 @@
-"""``recall init``: make a store."""
+"""``recall init``: create a store."""
 
 from __future__ import annotations
 
@@ -20,19 +20,25 @@ from memory.store import MemoryStore
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "init", run)
-    parser.add_argument("--dim", type=int, default=DIM, help=f"length of the vectors (default: {DIM})")
-    parser.add_argument("--config", type=Path, help="JSON file with settings, as config.json of a store")
+    parser.add_argument("--dim", type=int, default=DIM, help=f"vector length (default: {DIM})")
     parser.add_argument(
-        "--index", choices=STORE_KINDS, help="what finds similar vectors, see recall indexes (default: lsh)"
+        "--config", type=Path, help="JSON file with settings, like the config.json of a store"
     )
-    parser.add_argument("--capacity", type=int, help="most memories of a map; consolidate holds it")
+    parser.add_argument(
+        "--index", choices=STORE_KINDS, help="vector index (default: lsh); recall indexes describes them"
+    )
+    parser.add_argument(
+        "--capacity", type=int, help="maximum memories per map; recall consolidate enforces it"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make it, unless there is one."""
+    """Create the store; refuse if it exists."""
     folder, _ = split_words(options)
     if _is_there(folder):
-        raise UsageError(f"{shown(folder)} holds a store already")
+        raise UsageError(
+            f"{shown(folder)} already holds a store. Choose another folder, or use this one without init"
+        )
     if options.capacity is not None and options.capacity < 1:
         raise UsageError(f"--capacity must be at least 1, got {options.capacity}")
     config = StoreConfig() if options.config is None else _read_config(options.config)
@@ -46,12 +52,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(made)
     else:
-        say(f"made {shown(folder)}: vectors of {made['dim']} numbers; settings {where}")
+        say(f"created {shown(folder)}: vector length {made['dim']}, settings {where}")
     return 0
 
 
 def _is_there(place: Path | str) -> bool:
-    """Whether there is a store; tables on a server are looked at, which may be those of another release."""
+    """True if there is a store, even one of another release."""
     if isinstance(place, Path):
         return (place / FILE_NAME).exists()
     try:

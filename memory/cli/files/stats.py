@@ -1,4 +1,4 @@
-"""``recall stats``: what is in a store."""
+"""``recall stats``: count the memories of a store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the numbers."""
+    """Print the counts."""
     folder, _ = split_words(options)
     with open_database(folder, readonly=True) as database:
         found = {

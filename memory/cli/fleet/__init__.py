@@ -1,1 +1,1 @@
-"""Commands for several robots and servers: sync, align, robots, trust, grant, archive, up."""
+"""Commands for fleets of robots and database servers."""

@@ -1,4 +1,4 @@
-"""``recall archive``: months of a store on a server into files, and out of the store."""
+"""``recall archive``: move old months of a store on a server into files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--before",
         required=True,
-        help="months that ended before: ISO 8601 (UTC without a zone) or nanoseconds",
+        help="archive months that ended before this time: ISO 8601 (default zone: UTC) or nanoseconds",
     )
     parser.add_argument("--parquet", action="store_true", help="write Parquet instead of JSONL")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files, drop the months."""
+    """Write the files, then drop the months from the store."""
     place, words = split_words(options, least=1, most=1)
     before = parse_time(options.before)
     with open_database(place, create=False) as database, progress("archiving") as report:
         if not database.shared:
-            raise UsageError("a folder has no months to drop: recall export --between, then recall forget")
+            raise UsageError(
+                "recall archive needs a store on a server. For a folder, use recall export --between"
+                " and recall forget"
+            )
         from memory.archive import archive
         from memory.persistence.postgres.upkeep import Upkeep
 
@@ -40,5 +43,5 @@ def run(options: argparse.Namespace) -> int:
     for each in found:
         say(f"{each.month}: {counted(each.memories)} in {each.file}")
     if not found:
-        say(f"no month ended before {options.before}: recall consolidate begins them")
+        say(f"no month ended before {options.before}; recall consolidate splits the store into months")
     return 0

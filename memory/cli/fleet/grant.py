@@ -1,4 +1,4 @@
-"""``recall grant``: who may read a store on a server, and write to it."""
+"""``recall grant``: give database roles access to a store on a server."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from sparse_core.common.table import Table
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "grant", run, words="[ROLE]")
-    parser.add_argument("--write", action="store_true", help="it also adds, and changes what it added")
-    parser.add_argument("--map", action="append", help="only this map; give it again for more of them")
-    parser.add_argument("--revoke", action="store_true", help="it may do nothing any more")
+    parser.add_argument(
+        "--write", action="store_true", help="also allow adding memories and changing its own"
+    )
+    parser.add_argument("--map", action="append", help="only this map; repeat for several")
+    parser.add_argument("--revoke", action="store_true", help="remove all access of the role")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Let a role in or keep it out; without one, list them."""
+    """Grant or revoke access; without a role, list the roles."""
     place, words = split_words(options, most=1)
     if options.revoke and (options.write or options.map or not words):
-        raise UsageError("--revoke takes a ROLE and nothing else")
+        raise UsageError("--revoke needs a ROLE and no other option")
     if not words and (options.write or options.map):
-        raise UsageError("which ROLE?")
+        raise UsageError("no ROLE given. Name it after the store: recall grant STORE ROLE")
     with open_database(place, create=False) as database:
         if not database.shared:
-            raise UsageError("a folder has no roles: the rights of its files say who may read and write it")
+            raise UsageError(
+                "recall grant needs a store on a server. For a folder, change the file permissions"
+            )
         from memory.persistence.postgres.upkeep import Upkeep
 
         assert isinstance(database, Upkeep)
@@ -40,16 +44,16 @@ def run(options: argparse.Namespace) -> int:
             if options.json:
                 print_json({"role": role, "revoked": known})
             else:
-                say(f"{role} may do nothing any more" if known else f"{role} was not let in")
+                say(f"{role} has no access any more" if known else f"{role} had no access")
             return 0
         address = database.grant(role, writes=options.write, maps=options.map)
         known_as = without_password(address or database.address)
     if options.json:
         print_json({"role": role, "writes": options.write, "maps": options.map, "address": address})
     elif address is None:
-        say(f"{role} may {'write' if options.write else 'read'} {known_as}, with the password that it has")
+        say(f"{role} may {'write' if options.write else 'read'} {known_as} with its existing password")
     else:
-        remark("with its password, which nobody can ask for again:")
+        remark("address with the new password, which is shown only once:")
         say(address)
     return 0
 
@@ -66,5 +70,5 @@ def _list(found: list[Any], as_json: bool) -> int:
         ]
         for each in found
     ]
-    output().print(Table(("role", "is a", "maps"), rows, title="Beside the owner"))
+    output().print(Table(("role", "access", "maps"), rows, title="roles"))
     return 0

@@ -1,4 +1,4 @@
-"""``recall robots``: whose memories a store has."""
+"""``recall robots``: list the robots of a store."""
 
 from __future__ import annotations
 
@@ -20,17 +20,27 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List them."""
+    """Print one row per robot."""
     folder, _ = split_words(options)
     with open_database(folder, readonly=True) as database:
         robots = robots_of(database)
     if options.json:
         print_json({"robots": [robot.to_json() for robot in robots]})
         return 0
-    columns = ("robot", "trust", "memories", "alone", "sights", "first", "last", "its clock", "its maps lie")
+    columns = (
+        "robot",
+        "trust",
+        "memories",
+        "alone",
+        "observations",
+        "first",
+        "last",
+        "clock",
+        "map alignment",
+    )
     title = f"{len(robots)} robot{'' if len(robots) == 1 else 's'}"
     rows = [_cells(robot) for robot in robots]
-    output().print(Table(columns, rows, title=title, right=["trust", "memories", "alone", "sights"]))
+    output().print(Table(columns, rows, title=title, right=["trust", "memories", "alone", "observations"]))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``recall sync``: bring what a store has to another, and what others saw back."""
+"""``recall sync``: send new memories to another store, and pull those of other robots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from memory.sync.outbox import PORTION
 from memory.sync.service import ServiceClient, is_service
 from memory.wording.words import duration
 
-#: Seconds after which a target that cannot be reached is tried again: doubled each time up to the last.
+#: First and longest pause before an unreachable target is tried again, in seconds; doubled each time.
 _PAUSES_S = (1.0, 60.0)
 
 
@@ -42,39 +42,42 @@ def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "sync", run, words="TARGET")
     parser.add_argument(
-        "--robot", metavar="NAME", help="whose memories they are there (default: name of the store's folder)"
+        "--robot", metavar="NAME", help="robot name in the other store (default: name of the store folder)"
     )
     parser.add_argument(
         "--pull",
         action="store_true",
-        help="then bring back what others saw in this store's maps, which is kept apart from its own",
+        help="then fetch what other robots saw in the maps of this store",
     )
     parser.add_argument(
         "--follow", type=float, nargs="?", const=10.0, metavar="S",
-        help="go on: again every S seconds (default: 10), and after a break when the target is back",
+        help="repeat every S seconds (default: 10), and reconnect after a network failure",
     )  # fmt: skip
     parser.add_argument(
-        "--batch", type=int, default=PORTION, metavar="N", help="memories at once (default: %(default)s)"
+        "--batch", type=int, default=PORTION, metavar="N", help="memories per batch (default: %(default)s)"
     )
     parser.add_argument(
-        "--limit-rate", type=float, metavar="KB", help="kilobytes a second at most, to a service"
+        "--limit-rate",
+        type=float,
+        metavar="KB",
+        help="maximum rate in kilobytes per second, for a recall serve target",
     )
-    parser.add_argument("--token", help=f"of the service (better: ${TOKEN_VARIABLE})")
+    parser.add_argument("--token", help=f"access token of the service (safer: ${TOKEN_VARIABLE})")
     parser.add_argument(
         "--forked",
         action="store_true",
-        help="go on though this store was put back as it had been before: what had come since stays there",
+        help="continue after this store was restored from a backup; newer memories stay in the other store",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send, and perhaps go on."""
+    """Send once, or repeatedly with ``--follow``."""
     folder, words = split_words(options, least=1, most=1)
     target = words[0]
     _check(options, folder, target)
     robot = options.robot or (Path(folder).absolute().name if isinstance(folder, Path) else "")
     if not robot:
-        raise UsageError("a store on a server has no name of its own: give --robot")
+        raise UsageError("a store on a server has no folder name. Give --robot NAME")
     pause = _PAUSES_S[0]
     while True:
         try:
@@ -86,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
             if options.follow is None:
                 raise
             remark(f"{error}; trying again in {pause:.0f} s")
-            # Not all robots of a fleet at once.
+            # A random pause keeps a fleet from reconnecting at the same moment.
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _PAUSES_S[1])
             continue
@@ -97,11 +100,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, folder: Path | str, target: str) -> None:
     if not holds_store(folder):
-        raise UsageError(f"there is no store in {shown(folder)}")
+        raise UsageError(f"no store in {shown(folder)}. Check the folder; recall init creates a store")
     if not is_service(target) and not holds_store(target):
-        raise UsageError(f"there is no store at {shown(target)}: recall init makes one")
+        raise UsageError(f"no store at {shown(target)}. recall init creates one")
     if options.limit_rate is not None and not is_service(target):
-        raise UsageError("--limit-rate is for a service: http://host:port")
+        raise UsageError("--limit-rate needs a recall serve target, such as http://host:port")
     for name in ("follow", "limit_rate"):
         if getattr(options, name) is not None and not 0.0 < getattr(options, name) < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {getattr(options, name)}")
@@ -116,7 +119,7 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
             sent = sync(outbox, receiver, progress=report)
         got = None
         if options.pull:
-            with open_database(folder, create=False) as database, progress("bringing back") as report:
+            with open_database(folder, create=False) as database, progress("pulling") as report:
                 got = pull(there, database, name=_name(target), progress=report)
     if options.json:
         print_json({"sent": sent.to_json(), "pulled": None if got is None else got.to_json()})
@@ -124,24 +127,25 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
     if sent.batches or options.follow is None:
         say(f"sent as {robot}: {_sentence(sent)}")
     if got is not None and (got.batches or options.follow is None):
-        say(f"brought back: {_sentence(got)}")
+        say(f"pulled: {_sentence(got)}")
     if abs(sent.ahead_ns) > LATE_NS:
         apart = duration(abs(sent.ahead_ns) / 1e9)
         remark(
-            f"this clock is {apart} {'ahead of' if sent.ahead_ns > 0 else 'behind'} that of the other side"
+            f"the clock of this computer is {apart} {'ahead of' if sent.ahead_ns > 0 else 'behind'} the other"
+            " side. Synchronize the clocks"
         )
     if sent.future:
-        remark(f"{counted(sent.future)} of {robot} will only have been seen in the future: look at its clock")
+        remark(f"{counted(sent.future)} of {robot} have times in the future. Check its clock")
     if sent.kept:
         changes = counted(sent.kept, "change was", "changes were")
-        remark(f"{changes} not made there, of what was forgotten, erased or merged for good")
+        remark(f"{changes} not applied: the other store forgot, erased or permanently merged these memories")
 
 
 @contextlib.contextmanager
 def _receiver(
     target: str, options: argparse.Namespace
 ) -> Iterator[tuple[Receiver, Database | ServiceClient]]:
-    """The other side, and what it is."""
+    """Yield the receiver, and the database or client that it writes to."""
     if is_service(target):
         token = options.token if options.token is not None else os.environ.get(TOKEN_VARIABLE) or None
         rate = None if options.limit_rate is None else 1000 * options.limit_rate
@@ -153,7 +157,7 @@ def _receiver(
 
 
 def _name(target: str) -> str:
-    """As what a robot has the other store's memories."""
+    """Return the name under which this store keeps pulled memories."""
     return (
         "shared"
         if is_service(target) or not isinstance(place(target), Path)
@@ -167,7 +171,7 @@ def _sentence(report: SyncReport) -> str:
     parts = [f"{counted(report.added)} new"]
     parts += [
         f"{count:,} {what}"
-        for what, count in (("changed", report.changed), ("gone", report.removed))
+        for what, count in (("changed", report.changed), ("removed", report.removed))
         if count
     ]
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""``recall trust``: say how far a robot is believed."""
+"""``recall trust``: set how much a robot is trusted."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from memory.store import MemoryStore
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "trust", run, words="ROBOT TRUST")
-    parser.add_argument("--why", default="", help="for the log, where it stays")
+    parser.add_argument("--why", default="", help="reason, kept in the log")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Say so."""
+    """Set the trust of a robot."""
     folder, (robot, number) = split_words(options, least=2, most=2)
     try:
         trust = float(number)
     except ValueError as error:
-        raise UsageError(f"trust is a number from 0 to 1, got {number!r}") from error
+        raise UsageError(f"TRUST must be a number from 0 to 1, got {number!r}") from error
     with MemoryStore.open(folder, create=False) as store:
         operation = store.trust(robot, trust, why=options.why)
     if options.json:
         print_json({"robot": robot, "trust": trust, "operation": operation})
     else:
-        say(f"{robot} is trusted {trust:g} from now on; take it back with: {undoing(folder, operation)}")
+        say(f"trust of {robot} is now {trust:g}; undo with: {undoing(folder, operation)}")
     return 0

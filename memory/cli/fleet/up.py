@@ -1,4 +1,4 @@
-"""``recall up``: a PostgreSQL server for people who have none."""
+"""``recall up``: start or stop a local PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "up", run, store=False)
     parser.add_argument(
-        "--folder", type=Path, help=f"with the server's files (default: {server.default_folder()})"
+        "--folder", type=Path, help=f"folder of the server's files (default: {server.default_folder()})"
     )
-    parser.add_argument("--port", type=int, help="to listen at, on this computer only (default: any)")
-    parser.add_argument("--stop", action="store_true", help="stop it; what is stored stays")
+    parser.add_argument("--port", type=int, help="local port (default: any free port)")
+    parser.add_argument("--stop", action="store_true", help="stop the server; stored memories stay")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Start or stop."""
+    """Start or stop the server."""
     folder = server.default_folder() if options.folder is None else options.folder.absolute()
     if options.port is not None and not 0 < options.port < 65536:
         raise UsageError(f"--port must be from 1 to 65535, got {options.port}")
@@ -30,12 +30,15 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"folder": str(folder), "stopped": ran})
         else:
-            say(f"stopped the server of {folder}" if ran else f"no server of {folder} runs")
+            say(f"stopped the server of {folder}" if ran else f"no server of {folder} is running")
         return 0
     address = server.start(folder, port=options.port)
     if options.json:
         print_json({"folder": str(folder), "address": address})
     else:
-        remark(f"the server of {folder} runs; recall init ADDRESS makes a store, recall up --stop ends it")
+        remark(
+            f"the server of {folder} is running; recall init ADDRESS creates a store, recall up --stop ends"
+            " it"
+        )
         say(address)
     return 0

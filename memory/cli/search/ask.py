@@ -1,4 +1,4 @@
-"""``recall ask``: questions that people ask, answered in a sentence."""
+"""``recall ask``: answer a question in a sentence."""
 
 from __future__ import annotations
 
@@ -16,70 +16,88 @@ from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Similar
 from memory.questions.recognising import SeenBefore
-from memory.questions.replying import ReplyOptions, answer_of, reply
+from memory.questions.replying import ReplyOptions, answer_of, answer_sentence, reply
 from memory.questions.times import Span
-from memory.questions.understanding import Understood
+from memory.questions.understanding import ParsedQuestion
 from memory.store import MemoryStore
 
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "ask", run, words="QUESTION")
+    parser.epilog = _NAMED_QUESTIONS
     add_filter_options(parser)
-    parser.add_argument("--embedding", metavar="FILE", help="WHAT as a vector: .npy file or JSON list")
+    parser.add_argument("--embedding", metavar="FILE", help="vector in place of WHAT: .npy file or JSON list")
     parser.add_argument(
         "--like",
         metavar="ID|FILE",
-        help="what 'this' is: a memory, or all that the last line of a detections.jsonl shows (- for a pipe)",
+        help="what 'this' means: a memory, or all objects in the last scan of a detections.jsonl (- for"
+        " standard input)",
     )
     parser.add_argument(
         "--like-text",
         metavar="TEXT",
-        help="for similar: pictures that look like what is said, by --encoder (default: class-names)",
+        help="for similar: images that match this text, compared by --encoder (default: class-names)",
     )
-    parser.add_argument("--encoder", help="for similar: whose vectors are compared")
-    parser.add_argument("--since", metavar="TIME", help="for changed and summarise")
+    parser.add_argument("--encoder", help="for similar: encoder whose vectors are compared")
+    parser.add_argument("--since", metavar="TIME", help="for changed and summarise: start time")
     parser.add_argument(
         "--now",
         metavar="TIME",
-        help="what yesterday and this morning count from: a time, or newest for that of the newest memory"
-        " (default: the computer's clock)",
+        help="time that 'yesterday' and 'this morning' refer to; newest: time of the newest memory"
+        " (default: the system clock)",
     )
-    parser.add_argument("--k", "-k", type=int, default=10, help="most answers (default: 10)")
-    parser.add_argument("--gap", type=float, default=60.0, metavar="S", help="pause that ends a visit")
-    parser.add_argument("--distance", type=float, metavar="M", help="for go-to: how far to stop before it")
     parser.add_argument(
-        "--coming-from", nargs="+", type=float, metavar="M", help="for go-to: x y of the robot"
+        "--k", "-k", type=int, default=10, help="maximum number of memories in a list (default: 10)"
+    )
+    parser.add_argument(
+        "--gap",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="pause that ends a visit, in seconds (default: 60)",
+    )
+    parser.add_argument(
+        "--distance",
+        type=float,
+        metavar="M",
+        help="for go-to: distance from the object, in metres (default: 1)",
+    )
+    parser.add_argument(
+        "--coming-from", nargs="+", type=float, metavar="M", help="for go-to: x y of the robot, in metres"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer; the status is 0 also where nothing is known."""
+    """Print the answer. The exit status is 0 even if nothing is known."""
     folder, words = split_words(options, least=1, most=None)
     named = words[0] in _ASKED and len(words) <= 2 and (len(words) == 1 or words[0] in _ABOUT_SOMETHING)
     if options.like_text is not None and (options.like is not None or options.embedding is not None):
-        raise UsageError("--like-text, --like and --embedding are three ways to say the same; give one")
+        raise UsageError("--like-text, --like and --embedding exclude each other. Give one of them")
     if options.like is not None and not options.like.isdecimal():
         return _ask_of_scan(folder, words, options)
     if options.like is not None:
         if (named and words[0] not in _ABOUT_NEWEST) or (len(words) > 1 and named):
-            raise UsageError("--like ID is for similar, seen-before and been-here, in the place of their ID")
+            raise UsageError("--like ID works with similar, seen-before and been-here, in place of their ID")
         words = [*words, options.like] if named else words
     for name in _unused(words[0] if named else "", options):
-        raise UsageError(f"{words[0] if named else 'a question in words'} does not take --{name}")
+        raise UsageError(
+            f"{words[0] if named else 'a question in words'} does not accept --{name}. Remove it"
+        )
     what = _what(words, options) if named else None
     encoder = options.encoder or "default"
     if options.like_text is not None:
         if what is not None:
-            raise UsageError("give an ID or --like-text, not both")
+            raise UsageError("an ID and --like-text exclude each other. Give one of them")
         encoder, what = look_of_text(options.like_text, options.encoder)
     with MemoryStore.open(folder, readonly=True) as store:
         questions, more = Questions(store, encoder=encoder), _reply_options(options)
         if named:
-            answer = answer_of(questions, _understood(words[0], what, options), more)
+            named_question = _parse(words[0], what, options)
+            answer = answer_of(questions, named_question, more)
             if options.like_text is not None and isinstance(answer, Similar):
                 answer = replace(answer, what=repr(options.like_text))
-            sentence = str(answer)
+            sentence = answer_sentence(questions, named_question, answer)
         else:
             asked = questions.understand(" ".join(words), _now(store, options.now))
             found = reply(questions, _about(asked, options), more)
@@ -92,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespace) -> int:
-    """The same question of all that a scan shows: what is not stored has no visit of its own."""
+    """Ask a question about each object in the last scan of a file."""
     named = words[0] in _ABOUT_NEWEST and len(words) == 1
     answers = []
     with MemoryStore.open(folder, readonly=True) as store:
@@ -102,10 +120,10 @@ def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespa
             else Questions(store).understand(" ".join(words), _now(store, options.now)).question
         )
         if question not in (_ASKED[name] for name in _ABOUT_NEWEST):
-            raise UsageError("--like FILE says what 'this' is, as in 'have I seen this before?'")
+            raise UsageError("--like FILE needs a question about 'this', such as 'have I seen this before?'")
         for look in looks_of(options.like, "place" if question == "been_here" else "object"):
             encoder, vector = next(iter(look.embeddings.items()), ("default", look.embedding))
-            asked = Understood(question, what=vector, map_id=options.map)
+            asked = ParsedQuestion(question, what=vector, map_id=options.map)
             found = answer_of(Questions(store, encoder=encoder), asked, _reply_options(options))
             if isinstance(found, SeenBefore | Similar):
                 answers.append(replace(found, what=f"what looks like this ({look.caption})"))
@@ -116,20 +134,20 @@ def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespa
     return 0
 
 
-def _about(asked: Understood, options: argparse.Namespace) -> Understood:
-    """A question in words with the map and the memory that options say."""
+def _about(asked: ParsedQuestion, options: argparse.Namespace) -> ParsedQuestion:
+    """Add the options ``--map`` and ``--like`` to a question in words."""
     if options.like is not None:
         if asked.question not in (_ASKED[name] for name in _ABOUT_NEWEST) or asked.what is not None:
-            raise UsageError("--like ID says what 'this' is, as in 'have I seen this before?'")
+            raise UsageError("--like ID needs a question about 'this', such as 'have I seen this before?'")
         asked = replace(asked, what=int(options.like))
     return replace(asked, map_id=asked.map_id or options.map)
 
 
-def _now(store: MemoryStore, said: str | None) -> int:
-    """What times in words count from."""
-    if said == "newest":
+def _now(store: MemoryStore, option: str | None) -> int:
+    """Return the time that ``--now`` means, in nanoseconds."""
+    if option == "newest":
         return store.newest_ns
-    return time.time_ns() if said is None else parse_time(said)
+    return time.time_ns() if option is None else parse_time(option)
 
 
 def _reply_options(options: argparse.Namespace) -> ReplyOptions:
@@ -145,15 +163,15 @@ def _reply_options(options: argparse.Namespace) -> ReplyOptions:
     )
 
 
-def _understood(question: str, what: Any, options: argparse.Namespace) -> Understood:
-    """A question that was asked by its name."""
+def _parse(question: str, what: Any, options: argparse.Namespace) -> ParsedQuestion:
+    """Return the question that a name and options ask."""
     for needed in _NEEDS.get(question, ()):
         if getattr(options, needed) is None:
             raise UsageError(f"{question} needs {_USAGE[question]}")
     if question in _ABOUT_NEWEST and isinstance(what, str):
-        raise UsageError(f"{question} takes the id of a memory, or --embedding")
+        raise UsageError(f"{question} needs the id of a memory or --embedding. recall query lists ids")
     span = between(options.between)
-    return Understood(
+    return ParsedQuestion(
         _ASKED[question],
         what=options.text if question == "between" else what,
         near=None if options.near is None else tuple(options.near),
@@ -168,15 +186,17 @@ def _what(words: list[str], options: argparse.Namespace) -> Any:
     question, rest = words[0], words[1:]
     if options.embedding is not None:
         if rest:
-            raise UsageError("give WHAT or --embedding, not both")
+            raise UsageError("WHAT and --embedding exclude each other. Give one of them")
         return read_vector(options.embedding)
     if question in _ABOUT_SOMETHING and not rest and question not in ("how-many", *_ABOUT_NEWEST):
-        raise UsageError(f"{question} what? Give a label, words or an id")
+        raise UsageError(
+            f"{question} needs a label, words or an id, such as: recall ask STORE {question} car"
+        )
     return (int(rest[0]) if rest[0].isdecimal() else rest[0]) if rest else None
 
 
 def _unused(question: str, options: argparse.Namespace) -> list[str]:
-    """Options that were given and say nothing here."""
+    """Return the given options that the question does not use."""
     usual = {"k": 10, "gap": 60.0, "min_confidence": 0.0}
     every = {name for names in _TAKES.values() for name in names} | {"min_confidence", "embedding"}
     useful = {"map", *_TAKES.get(question, ()), *(("embedding",) if question in _ABOUT_SOMETHING else ())}
@@ -184,6 +204,12 @@ def _unused(question: str, options: argparse.Namespace) -> list[str]:
     return sorted(name.replace("_", "-") for name in given)
 
 
+_NAMED_QUESTIONS = (
+    "Questions also have names, for scripts: last-seen WHAT; first-seen WHAT; still-there WHAT;"
+    " how-often WHAT; how-many WHAT; go-to WHAT; near --near X Y --radius M; between --between FROM TO;"
+    " changed --since TIME; summarise; similar [ID]; seen-before [ID]; been-here [ID]. WHAT is a label, words"
+    " or the id of a memory. Without ID, the newest memory that has a vector is meant."
+)
 #: Names of questions on the command line.
 _ASKED = {
     "last-seen": "last_seen",
@@ -202,7 +228,7 @@ _ASKED = {
 }
 _NEEDS = {"near": ("near", "radius"), "between": ("between",), "changed": ("since",)}
 _USAGE = {"near": "--near and --radius", "between": "--between FROM TO", "changed": "--since"}
-#: Options that a question takes beside the map; --embedding is checked with WHAT.
+#: Options of each question in addition to --map. --embedding is checked with WHAT.
 _TAKES = {
     "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from"),
     "near": ("near", "radius", "label", "kind", "state", "k"),
@@ -216,7 +242,7 @@ _TAKES = {
     "been-here": ("k", "gap"),
     "go-to": ("distance", "coming_from"),
 }
-#: Questions about a memory, without its id about the newest one that has a vector.
+#: Questions about a memory. Without an id they are about the newest memory that has a vector.
 _ABOUT_NEWEST = ("similar", "seen-before", "been-here")
 _ABOUT_SOMETHING = (
     "last-seen", "first-seen", "how-often", "how-many", "still-there", "go-to", *_ABOUT_NEWEST,

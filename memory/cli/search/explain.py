@@ -1,4 +1,4 @@
-"""``recall explain``: why a memory was kept, merged or forgotten."""
+"""``recall explain``: explain why a memory was kept, merged or forgotten."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is known about it."""
+    """Print the memory, the reasons and its history."""
     folder, words = split_words(options, least=1, most=1)
     if not words[0].isdecimal():
-        raise UsageError(f"{words[0]!r} is no id")
+        raise UsageError(f"{words[0]!r} is not an id. Ids are numbers; recall query lists them")
     id = int(words[0])
     with MemoryStore.open(folder, readonly=True) as store:
         found = store.explain(id)
@@ -51,6 +51,6 @@ def _print(found: Explanation, memory: Memory | None) -> None:
     if found.parts:
         say("  " + ", ".join(f"{name} {value:g}" for name, value in found.parts.items()))
     rows = [[format_time(moment, digits=0), operation, detail] for moment, operation, detail in found.history]
-    output().print(Table(("when", "operation", "detail"), rows, title="what happened"))
+    output().print(Table(("when", "operation", "detail"), rows, title="history"))
     if memory is not None and memory.visits:
         output().print(visits_table(memory))

@@ -1,4 +1,4 @@
-"""What something looks like that is not in the store: what a scan shows, or what words say."""
+"""Vectors of objects that are not in the store: from a scan, or from a text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ _ORIGIN = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
 
 
 def look_of_text(text: str, encoder: str | None) -> tuple[str, NDArray[np.float32]]:
-    """Name of an encoder of images and texts, ``class-names`` by default, and the vector of a text by it.
-
-    Raises:
-        ImportError, ValueError: it cannot be opened.
-    """
+    """Return the name of an image-text encoder (default: ``class-names``) and its vector of a text."""
     from memory.encode import open_image_text_encoder
 
     opened = open_image_text_encoder(encoder or "class-names")
@@ -31,14 +27,14 @@ def look_of_text(text: str, encoder: str | None) -> tuple[str, NDArray[np.float3
 
 
 def looks_of(word: str, kind: Kind) -> list[Memory]:
-    """What the last scan of a file shows and has a vector, without an id.
+    """Return the memories with vectors of the last scan of a file; they have no ids.
 
     Args:
         word: path of a ``detections.jsonl``, or ``-`` for standard input.
-        kind: objects, or the place.
+        kind: ``"object"`` or ``"place"``.
 
     Raises:
-        DataError: no such file, or it holds none of these; names it.
+        DataError: the file is missing or has no such vectors.
     """
     path = Path("standard input" if word == "-" else word)
     lines = StreamLines(sys.stdin.buffer, str(path)) if word == "-" else read_lines(path)
@@ -48,9 +44,9 @@ def looks_of(word: str, kind: Kind) -> list[Memory]:
     record: dict[str, Any] = {} if last is None else parse_object(path, last)
     if last is None or not is_detections(record):
         raise DataError(
-            f"{path}: no detections; --like takes the id of a memory, or what perceive detect wrote"
+            f"{path}: no detections found. --like takes the id of a memory or a detections.jsonl of perceive"
         )
-    # Neither the time nor the place of it is asked for, only what it looks like.
+    # Only the vectors matter here, so any time and pose will do.
     record = {"timestamp_ns": 0, **record, "pose": {"map_from_lidar": _ORIGIN}}
     record["timestamp_ns"] = record["timestamp_ns"] or 0
     try:
@@ -59,8 +55,10 @@ def looks_of(word: str, kind: Kind) -> list[Memory]:
         raise DataError(f"{path}:{last.number}: {error}") from error
     looks = [each for each in found if each.kind == kind and (each.embedding is not None or each.embeddings)]
     if not looks:
-        reason = "its weights give none" if kind == "object" else "perceive detect writes what it is made of"
-        raise DataError(
-            f"{path}:{last.number}: no vector of {'an' if kind == 'object' else 'a'} {kind}: {reason}"
+        fix = (
+            "Detect with weights that have an embedding head"
+            if kind == "object"
+            else "Run perceive detect again"
         )
+        raise DataError(f"{path}:{last.number}: the scan has no {kind} embeddings. {fix}")
     return looks

@@ -25,19 +25,25 @@ def add_parser(commands: Any) -> None:
     parser = add_command(commands, "query", run)
     add_filter_options(parser)
     parser.add_argument("--like", type=int, metavar="ID", help="similar to this memory")
-    parser.add_argument("--embedding", metavar="FILE", help="similar to a vector: .npy file or JSON list")
+    parser.add_argument("--embedding", metavar="FILE", help="similar to this vector: .npy file or JSON list")
     parser.add_argument(
         "--like-text",
         metavar="TEXT",
-        help="pictures that look like what is said, by --encoder (default for this: class-names)",
+        help="images that match this text, compared by --encoder (default: class-names)",
     )
-    parser.add_argument("--encoder", help="whose vectors are compared")
-    parser.add_argument("--k", "-k", type=int, default=10, help="most hits (default: 10)")
-    parser.add_argument("--order", choices=ORDERS, help="default: relevance where something is compared")
+    parser.add_argument("--encoder", help="encoder whose vectors are compared")
+    parser.add_argument("--k", "-k", type=int, default=10, help="maximum number of hits (default: 10)")
     parser.add_argument(
-        "--aggregate", action="store_true", help="also attention: weights, what they add up to"
+        "--order",
+        choices=ORDERS,
+        help="sort order (default: relevance for text and similarity, otherwise recency)",
     )
-    parser.add_argument("--plan", action="store_true", help="also say which index answered, and how")
+    parser.add_argument(
+        "--aggregate",
+        action="store_true",
+        help="also weight the hits by attention and aggregate their vectors",
+    )
+    parser.add_argument("--plan", action="store_true", help="also print which index answered, and why")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,15 +88,16 @@ def run(options: argparse.Namespace) -> int:
         if context is not None:
             share = sum(hit.attention or 0.0 for hit in hits)
             output().print(
-                f"{share:.0%} of the attention; the rest is on {len(context.ids) - len(hits)} others"
+                f"{share:.0%} of the attention is on these hits, the rest on"
+                f" {len(context.ids) - len(hits)} other memories"
             )
     else:
-        output().print("nothing found")
+        output().print("no memory matches; recall stats shows what the store has")
     return 0
 
 
 def _say_unknown(folder: Path | str, labels: Sequence[str]) -> None:
-    """Say on standard error which label no memory has: the store has nothing to find then."""
+    """Warn about a label that no memory has."""
     with open_database(folder, readonly=True) as database:
         try:
             check_labels(database, labels)
@@ -99,10 +106,10 @@ def _say_unknown(folder: Path | str, labels: Sequence[str]) -> None:
 
 
 def _compared(options: argparse.Namespace) -> tuple[str, NDArray[np.float32] | None]:
-    """Name of the encoder, and the vector that memories are compared with."""
+    """Return the encoder name and the vector to compare with."""
     if options.like_text is None:
         vector = None if options.embedding is None else read_vector(options.embedding)
         return options.encoder or "default", vector
     if options.embedding is not None or options.like is not None:
-        raise ValueError("--like-text, --like and --embedding are three ways to say the same; give one")
+        raise ValueError("--like-text, --like and --embedding exclude each other. Give one of them")
     return look_of_text(options.like_text, options.encoder)

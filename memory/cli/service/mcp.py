@@ -1,4 +1,4 @@
-"""``recall mcp``: the store's questions as tools for language models, over standard input and output."""
+"""``recall mcp``: serve a store to language models over standard input and output."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ from memory.cli.console import UsageError, add_command, split_words
 
 def add_parser(commands: Any) -> None:
     """Declare the options."""
-    parser = add_command(
-        commands,
-        "mcp",
-        run,
+    parser = add_command(commands, "mcp", run)
+    parser.add_argument(
+        "--readonly", action="store_true", help="offer only tools that do not change the store"
     )
-    parser.add_argument("--readonly", action="store_true", help="no tool that changes anything")
     parser.add_argument(
         "--scans",
         type=Path,
         default=Path(),
         metavar="FOLDER",
-        help="scans that objects may be detected in; nothing outside of it is read (default: this folder)",
+        help="folder of scans that detection tools may read (default: current folder)",
     )
-    parser.add_argument("--memory-only", action="store_true", help="no tools of other packages")
+    parser.add_argument(
+        "--memory-only", action="store_true", help="offer no tools of other packages, such as detection"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until the input ends, or the process is asked to."""
+    """Serve until the input or the process ends."""
     folder, _ = split_words(options)
     if not options.scans.is_dir():
-        raise UsageError(f"--scans {options.scans}: no such folder")
+        raise UsageError(f"--scans {options.scans}: folder not found")
     try:
         from memory.serve.mcp.server import create_tool_server, serve_stdio
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "pydantic"):
             raise
-        raise ImportError("tools for language models need mcp 2: pip install 'sparsight[mcp]'") from error
+        raise ImportError(
+            "recall mcp needs the package mcp 2. Install it: pip install 'sparsight[mcp]'"
+        ) from error
 
     import anyio
 
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _close_when_asked(store: MemoryStore) -> None:
-    """Close the store on a signal: a thread that waits for input cannot be told to end."""
+    """Close the store and exit on a signal, because a thread that waits for input cannot be interrupted."""
 
     def end(number: int, frame: object) -> None:
         def close() -> None:

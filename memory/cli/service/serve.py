@@ -1,4 +1,4 @@
-"""``recall serve``: the store as a service on this computer."""
+"""``recall serve``: serve a store over HTTP."""
 
 from __future__ import annotations
 
@@ -20,25 +20,30 @@ _USUAL = ServeOptions()
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "serve", run)
-    parser.add_argument("--host", default="127.0.0.1", help="other than this computer only with a token")
-    parser.add_argument("--port", type=int, default=8713, help="default: 8713; 0 for any that is free")
     parser.add_argument(
-        "--token", help=f"that requests must bring (better: ${TOKEN_VARIABLE}, which other users do not see)"
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: 127.0.0.1); other addresses need a token",
     )
-    parser.add_argument("--readonly", action="store_true", help="change nothing; another process may write")
+    parser.add_argument("--port", type=int, default=8713, help="port (default: 8713); 0 for any free port")
+    parser.add_argument(
+        "--token",
+        help=f"access token of the requests (safer: ${TOKEN_VARIABLE}, which other users do not see)",
+    )
+    parser.add_argument("--readonly", action="store_true", help="serve read-only; another process may write")
     parser.add_argument(
         "--max-body-mb", type=float, default=_USUAL.max_body_bytes / 2**20, metavar="MB",
-        help="largest request (default: %(default)g)",
+        help="maximum request size (default: %(default)g)",
     )  # fmt: skip
     parser.add_argument(
         "--rate", type=float, default=_USUAL.rate, metavar="N",
-        help="requests a second of one client, 0 for no limit (default: %(default)g)",
+        help="maximum requests per second and client, 0 for no limit (default: %(default)g)",
     )  # fmt: skip
-    parser.add_argument("--verbose", action="store_true", help="a line for each request on standard error")
+    parser.add_argument("--verbose", action="store_true", help="log each request to standard error")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until the process is asked to end."""
+    """Serve until the process ends."""
     from memory.serve.running import options_for, serve
 
     folder, _ = split_words(options)
@@ -54,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         rate=options.rate,
         burst=max(1, int(2 * options.rate)),
     )
-    # Before the store is opened, which takes longer.
+    # Check the options first, because opening the store takes longer.
     options_for(options.host, token, limits)
     with _opened(folder, readonly=options.readonly) as store:
 
@@ -77,7 +82,7 @@ def _opened(folder: Path | str, *, readonly: bool) -> MemoryStore:
     try:
         store = MemoryStore.open(folder, readonly=readonly, create=False)
     except StoreLockedError as error:
-        raise StoreLockedError(f"{error}; to serve what it writes: recall serve --readonly") from error
-    for said in store.database.remarks:
-        remark(said)
+        raise StoreLockedError(f"{error}. To serve it meanwhile, run recall serve --readonly") from error
+    for message in store.database.remarks:
+        remark(message)
     return store

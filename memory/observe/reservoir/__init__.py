@@ -1,4 +1,4 @@
-"""What is kept of a stream: the best share of each place and time window, and everything that is unique."""
+"""Reservoir: keeps the best share of each place and time window, and all unique memories."""
 
 from memory.observe.reservoir.reservoir import FORMAT, Decision, Reservoir
 

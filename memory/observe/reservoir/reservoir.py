@@ -1,4 +1,4 @@
-"""Decisions about a stream of memories, one after the other."""
+"""Decisions about a stream of memories, one after another."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ from memory.merging.tracks import tracks_of
 from memory.observe.reservoir.things import Things
 from memory.observe.reservoir.window import Window
 from memory.types import Memory, check_integer, check_number
-from memory.wording.reasons import First, Plain, Ranked, Reason, Unlike
+from memory.wording.reasons import FirstReason, FixedReason, NoveltyReason, RankReason, Reason
 from sparse_core.common.files import replacing
 
 FORMAT = "sparsight-reservoir"
 VERSION = 3
-#: What the file ends with: the CRC-32 of everything before it.
+#: Trailer of the file: the CRC-32 of everything before it.
 _END = b"\ncrc32 %08x\n"
 
 Place = tuple[str, int, int]
-#: Cell of what is at no known place: farther away than any other.
+#: Cell of memories without a position, farther away than any other.
 _NOWHERE = (2**62, 2**62)
 WindowKey = tuple[str, int, int, int]
 ThingsKey = tuple[str, int, int, str, str]
 
 
 class Decision(NamedTuple):
-    """What becomes of a memory that was offered.
+    """Decision about an offered memory.
 
     Attributes:
-        kept: whether it is.
-        evicted: key of the memory that gave way to it, or ``None``.
-        why: the reason; it names no key below zero, which is the caller's for what has no id yet.
-        similarity: cosine to the most similar unique memory that it could be the same thing as; NaN where
-            there is none.
-        like: key of that one, which stands for it where it is not kept; ``None`` where there is none.
-        evicted_like: key of the one that stands for what gave way; ``None`` where that was forgotten.
+        kept: True if it is kept.
+        evicted: key of the memory that it replaces, or ``None``.
+        why: the reason, without negative keys.
+        similarity: cosine similarity to the most similar unique memory nearby; NaN if there is none.
+        like: key of that memory, which represents it if it is not kept; ``None`` if there is none.
+        evicted_like: key of the memory that represents the replaced one; ``None`` if it was forgotten.
     """
 
     kept: bool
@@ -58,14 +57,14 @@ class Decision(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A memory that is kept.
+    """A kept memory.
 
     Attributes:
-        key: the caller's.
-        window: that it is in.
-        unique: where it opened its thing; the empty tuple for a marked one or a track, ``None`` for an
+        key: key of the caller.
+        window: its window.
+        unique: place where it opened its object; empty for a marked memory or a track, ``None`` for an
             ordinary one.
-        thing: that it is of: the number of the unique memory that opened it.
+        thing: number of the unique memory that opened its object.
     """
 
     key: int
@@ -75,24 +74,23 @@ class _Member(NamedTuple):
 
 
 class Reservoir:
-    """Decides about a stream of memories, one after the other; the same stream gives the same decisions.
+    """Decides about a stream of memories one after another; equal streams give equal decisions.
 
-    A marked memory is always kept, so is one of a track with all its sights, and a unique one: the first of
-    its kind and label at its place, or one that is not similar to any unique one near it. So whatever is
-    dropped has a kept memory of its kind and label nearby to which its cosine is at least ``unique_below``
-    (a cover, as in Gonzalez 1985). What is most like the same unique memory is of one thing, and belongs to
-    the place of that one. Of each place and time window the share is kept, of each thing in it at least so
-    many; tracks, marked and unique memories use up room before others. Things share the room evenly: where
-    there is no more, those of which the most is kept give up the least important; of equals the later.
+    Marked memories, tracks with their observations, and unique memories are always kept. A memory is unique
+    if it is the first of its kind and label at its place, or not similar to any unique one nearby. So each
+    dropped memory has a kept one of its kind and label nearby with a cosine similarity of at least
+    ``unique_below`` (a cover, as in Gonzalez 1985). Memories that are most similar to the same unique memory
+    are of one object and belong to its place. Of each place and time window a share is kept, and a minimum of
+    each object. Tracks, marked and unique memories use this room first. Objects share the rest evenly: the
+    object with the most memories drops its least important one, or of equals the later.
 
-    Keys are the caller's: ids, or provisional numbers that :meth:`rename` replaces. In here a memory is known
-    by its number in the order of arrival, which never changes.
+    Keys are those of the caller: ids, or provisional numbers that :meth:`rename` replaces. Internally a
+    memory has the number of its arrival, which never changes.
 
     Attributes:
         config: how much is kept.
-        seen: memories that were offered.
-        generation, identity: how far it follows the store, and of which history; kept in its file, used by
-            nobody here.
+        seen: number of offered memories.
+        generation, identity: operation and history of the store that it reflects; saved in its file.
     """
 
     def __init__(self, config: ReservoirConfig | None = None) -> None:
@@ -101,14 +99,14 @@ class Reservoir:
         self.generation = 0
         self.identity = ""
         self._members: dict[int, _Member] = {}
-        self._numbers: dict[int, int] = {}  # Of the members, by key.
+        self._numbers: dict[int, int] = {}  # Members by key.
         self._windows: dict[WindowKey, Window] = {}
         self._things: dict[ThingsKey, Things] = {}
         # When an event of a place and label was last seen.
         self._last_event: dict[ThingsKey, int] = {}
 
     def __len__(self) -> int:
-        """Memories that are kept."""
+        """Return the number of kept memories."""
         return len(self._members)
 
     def __contains__(self, key: int) -> bool:
@@ -116,21 +114,21 @@ class Reservoir:
 
     @property
     def kept(self) -> NDArray[np.int64]:
-        """Keys of what is kept, rising."""
+        """Sorted keys of the kept memories."""
         return np.array(sorted(self._numbers), dtype=np.int64)
 
     def offer(self, key: int, memory: Memory, importance: float) -> Decision:
         """Decide about one memory.
 
         Args:
-            key: a number that is not in use.
-            memory: its time, which may go backwards, decides the window. Without a vector only the first of
-                its kind and label at its place is unique. A marked one, and a track of several sights, is
-                kept whatever its importance.
+            key: an unused number.
+            memory: its time, which may go backwards, decides the window. Without a vector, it is unique
+                only as the first of its kind and label at its place. Marked memories and tracks of several
+                observations are always kept.
             importance: any finite number; larger is kept first.
 
         Raises:
-            ValueError: a key in use, a number that is not finite, or a vector of another length.
+            ValueError: the key is in use, the importance is not finite, or the vector has another length.
         """
         key, time_ns = check_integer("key", key), int(memory.time_ns)
         if key in self._numbers:
@@ -143,20 +141,20 @@ class Reservoir:
         first = thing is None or (vector is not None and math.isnan(similarity))
         again = memory.kind == "event" and self._happens_again((*place, "event", memory.label), time_ns)
         self.seen += 1
-        # A track is no further sight of what is here, but a thing that had its sights and was here.
+        # A track is not another observation of a known object, but an object with its own observations.
         tracked = memory.count > 1 and bool(tracks_of(memory))
         unique: ThingsKey | tuple[()] | None = () if memory.marked or tracked else None
-        why: Reason = Plain(sort="marked" if memory.marked else "track")
+        why: Reason = FixedReason(sort="marked" if memory.marked else "track")
         like = None if thing is None else self._key_of(thing)
         if thing is None or first or again or similarity < self.config.unique_below:
             why = (
-                First(thing=memory.label or memory.kind)
+                FirstReason(thing=memory.label or memory.kind)
                 if thing is None
-                else Plain(sort="first vector")
+                else FixedReason(sort="first vector")
                 if first
-                else Plain(sort="again")
+                else FixedReason(sort="again")
                 if again
-                else Unlike(similarity=similarity)
+                else NoveltyReason(similarity=similarity)
             )
             place, thing, like = self._place(memory), self.seen, None
             unique = (*place, memory.kind, memory.label)
@@ -178,17 +176,17 @@ class Reservoir:
             sort = "room" if gone is None else "less" if evicted == key else "more"
             than = evicted if sort == "more" and evicted is not None and evicted >= 0 else None
             alike = similarity if sort == "less" and not math.isnan(similarity) else None
-            why = Ranked(sort=sort, seen=window.seen, room=room, than=than, similarity=alike)
+            why = RankReason(sort=sort, seen=window.seen, room=room, than=than, similarity=alike)
         if gone is None or evicted == key:
             return Decision(gone is None, None, why, similarity, like)
         return Decision(True, evicted, why, similarity, like, self._key_of(gone.thing))
 
     def rename(self, keys: Mapping[int, int]) -> None:
-        """Give kept memories other keys: new by old; all at once.
+        """Replace keys of kept memories, all at once.
 
         Raises:
-            KeyError: an old key that is not kept.
-            ValueError: a new key that is in use, or given twice.
+            KeyError: an old key is unknown.
+            ValueError: a new key is in use or given twice.
         """
         numbers = {check_integer("key", new): self._numbers[old] for old, new in keys.items()}
         if len(numbers) < len(keys) or any(new in self._numbers and new not in keys for new in numbers):
@@ -200,11 +198,7 @@ class Reservoir:
             self._members[number] = self._members[number]._replace(key=new)
 
     def discard(self, key: int) -> None:
-        """Take a memory out that is no longer kept elsewhere; what was like it can be unique again.
-
-        Raises:
-            KeyError: a key that is not kept.
-        """
+        """Remove a memory, so that similar ones can be unique again; raises ``KeyError`` if unknown."""
         number = self._numbers.pop(key)
         member = self._members.pop(number)
         window = self._windows.get(member.window)
@@ -220,17 +214,17 @@ class Reservoir:
                 del self._things[member.unique]
 
     def opens(self, key: int) -> bool:
-        """Whether a kept memory is unique: it stands for what is like it."""
+        """True if a kept memory is unique and represents similar ones."""
         return bool(self._members[self._numbers[key]].unique)
 
     def drop_empty_windows(self) -> None:
-        """Free windows of which nothing is kept: after an erasure not even their map and place stay."""
+        """Drop windows without kept memories, so that nothing erased remains."""
         used = {member.window for member in self._members.values()}
         self._windows = {key: window for key, window in self._windows.items() if key in used}
         self._last_event = {key: last for key, last in self._last_event.items() if key in self._things}
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write settings and state as one .npz file, replaced only when complete."""
+        """Write settings and state to an .npz file, replaced only when complete."""
         file = Path(path)
         vectors = [found.vectors[: len(found.numbers)].reshape(-1) for found in self._things.values()]
         header = {
@@ -261,18 +255,18 @@ class Reservoir:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Reservoir:
-        """Read what :meth:`save` wrote; later decisions are as if it had never been away.
+        """Read a file of :meth:`save`; later decisions continue from there.
 
         Raises:
-            OSError: no such file, or it cannot be read.
-            ValueError: damaged, no file of a reservoir, or of another version.
+            OSError: the file is missing or cannot be read.
+            ValueError: the file is damaged, of another kind or of another version.
         """
         file = Path(path)
         whole = file.read_bytes()
         data, end = whole[: -len(_END % 0)], whole[-len(_END % 0) :]
         # Before any of it is read: numpy and zipfile end in many ways, or take much memory, on damaged files.
         if end != _END % crc32(data):
-            raise ValueError(f"{file}: damaged or no file of a reservoir (its checksum is of other bytes)")
+            raise ValueError(f"{file}: damaged or no file of a reservoir (the checksum does not match)")
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             header = json.loads(stored["header"].tobytes())
             vectors = stored["vectors"]
@@ -321,7 +315,7 @@ class Reservoir:
         ]
 
     def _key_of(self, number: int) -> int | None:
-        """The key of a memory; ``None`` where it is not kept any more."""
+        """Return the key of a memory, or ``None`` if it is not kept."""
         member = self._members.get(number)
         return None if member is None else member.key
 
@@ -338,7 +332,7 @@ class Reservoir:
     def _thing_at(
         self, memory: Memory, vector: NDArray[np.float32] | None
     ) -> tuple[Place, int | None, float]:
-        """The thing nearby that a memory is most like, with its place and cosine; of equals the earlier."""
+        """Return the most similar object nearby, its place and the similarity; of equals the earlier."""
         map_id, column, row = here = self._place(memory)
         found: list[tuple[Place, int, float]] = []
         for place in ((map_id, column + x, row + y) for x in (-1, 0, 1) for y in (-1, 0, 1)):
@@ -352,13 +346,13 @@ class Reservoir:
         return min(found, key=lambda one: (math.inf if math.isnan(one[2]) else -one[2], one[1]))
 
     def _happens_again(self, key: ThingsKey, time_ns: int) -> bool:
-        """Whether it had been over before this sight of an event; notes the sight."""
+        """Record an observation of an event; return True if the event had ended before."""
         last = self._last_event.get(key)
         self._last_event[key] = time_ns
         return last is not None and abs(time_ns - last) > self.config.event_gap_s * 1e9
 
     def _evict(self, window: Window, room: int) -> _Member | None:
-        """Let an ordinary memory go where there is no room for all of them."""
+        """Drop an ordinary memory if there is not enough room."""
         if not window.ordinary or window.ordinary <= room - sum(window.protected.values()):
             return None
         gone = self._members.pop(window.pop_worst())
@@ -367,12 +361,12 @@ class Reservoir:
 
 
 def _point(memory: Memory) -> tuple[float, float]:
-    """x and y; the same for all whose place is not known: of these only what they look like tells."""
+    """Return x and y; a common point for all memories without a position."""
     return (0.0, 0.0) if memory.position is None else memory.position[:2]
 
 
 def _direction(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A vector at length 1."""
+    """Return a vector of length 1."""
     length = np.linalg.norm(vector.astype(np.float64))
     # A length that single precision does not hold divides in double precision.
     return vector / np.float32(length) if 1e-30 < length < 1e30 else unit(vector)

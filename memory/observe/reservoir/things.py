@@ -1,4 +1,4 @@
-"""The unique memories of a place, kind and label: each opens a thing, and stands for what is like it."""
+"""Objects of a place, kind and label, each opened by a unique memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 
 class Things:
-    """Where things are and what they look like; those without a vector have a zero row.
+    """Places and vectors of objects; objects without a vector have a zero row.
 
-    A thing has the number of the memory that opened it, in the order of arrival.
+    An object has the arrival number of the memory that opened it.
 
     Attributes:
-        numbers: of the things.
+        numbers: numbers of the objects.
         positions: x and y of each in metres.
-        vectors: (rows, dim) float32 of length 1 or zero; rows beyond the things are free.
-        without: whether some have no vector, or may have none.
+        vectors: (rows, dim) float32 of length 1 or zero; rows beyond the objects are free.
+        without: True if some object may have no vector.
     """
 
     __slots__ = ("numbers", "positions", "vectors", "without")
@@ -29,7 +29,7 @@ class Things:
         self.vectors = np.zeros((1, dim), dtype=np.float32)
 
     def append(self, number: int, position: tuple[float, float], vector: NDArray[np.float32] | None) -> None:
-        """Open a thing."""
+        """Add an object."""
         if vector is not None and self.vectors.shape[1] == 0:
             self.vectors = np.zeros((len(self.vectors), len(vector)), dtype=np.float32)
         if len(self.numbers) == len(self.vectors):
@@ -42,9 +42,10 @@ class Things:
     def closest(
         self, vector: NDArray[np.float32] | None, position: tuple[float, float], within_m: float
     ) -> tuple[float, int] | None:
-        """Largest cosine to ``vector`` of what is near, and the thing it is to; ``None``: nothing is near.
+        """Return the largest similarity of ``vector`` to a nearby object, and the object; ``None`` if none is
+        near.
 
-        NaN and the first thing that is near where nothing can be compared.
+        If no vectors can be compared, return NaN and the first nearby object.
         """
         x, y = position
         near = [
@@ -58,7 +59,7 @@ class Things:
             return math.nan, self.numbers[near[0]]
         if self.vectors.shape[1] != len(vector):
             raise ValueError(f"embedding has {len(vector)} numbers, those before had {self.vectors.shape[1]}")
-        # Mostly everything is near and has a vector: nothing is copied then.
+        # Avoid copies in the usual case that all objects are near and have vectors.
         used = self.vectors[: len(self.numbers)] if len(near) == len(self.numbers) else self.vectors[near]
         products = used @ vector
         if self.without:
@@ -69,7 +70,7 @@ class Things:
         return (cosine, self.numbers[near[best]]) if compared else (math.nan, self.numbers[near[0]])
 
     def remove(self, number: int) -> None:
-        """Close a thing."""
+        """Remove an object."""
         row = self.numbers.index(number)
         del self.numbers[row], self.positions[row]
         self.vectors = np.delete(self.vectors, row, axis=0)

@@ -1,4 +1,4 @@
-"""A place during a time window: what is kept there, and what gives way."""
+"""A place in a time window: its kept memories, and which is dropped next."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import heapq
 
 
 class Window:
-    """Of each thing, how many memories are protected and a ranking of the others.
+    """Kept memories of a place in a time window, by object.
 
-    A memory is known by its number in the order of arrival.
+    A memory is known by its arrival number.
 
     Attributes:
-        seen: memories that were offered.
-        protected: how many of each thing never leave; things without any are left out.
-        rankings: by thing, the ordinary ones as a heap with the worst first: (importance, minus the number).
-        ordinary: how many these are together.
+        seen: number of offered memories.
+        protected: number of memories of each object that are never dropped.
+        rankings: ordinary memories of each object, as a heap with the worst first: (importance, minus the
+            number).
+        ordinary: number of ordinary memories.
     """
 
     __slots__ = ("ordinary", "protected", "rankings", "seen")
@@ -27,7 +28,7 @@ class Window:
 
     @property
     def things(self) -> int:
-        """How many different things it has memories of."""
+        """Number of distinct objects."""
         return len(self.protected.keys() | self.rankings.keys())
 
     def protect(self, thing: int, count: int = 1) -> None:
@@ -37,12 +38,12 @@ class Window:
             del self.protected[thing]
 
     def push(self, thing: int, importance: float, number: int) -> None:
-        """Rank an ordinary memory."""
+        """Add an ordinary memory."""
         heapq.heappush(self.rankings.setdefault(thing, []), (importance, -number))
         self.ordinary += 1
 
     def pop_worst(self) -> int:
-        """Take out the least important of the things that have the most, of equals the later; its number."""
+        """Remove the least important memory of the objects with the most; return its number."""
 
         def count(thing: int) -> int:
             return len(self.rankings[thing]) + self.protected.get(thing, 0)
@@ -55,7 +56,7 @@ class Window:
         return -last
 
     def remove(self, thing: int, number: int) -> None:
-        """Take out an ordinary memory."""
+        """Remove an ordinary memory."""
         ranking = self.rankings[thing]
         if ranking[0][1] == -number:
             heapq.heappop(ranking)

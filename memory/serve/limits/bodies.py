@@ -1,4 +1,4 @@
-"""Bodies of requests: how much, how long, and what they say."""
+"""Reading and parsing of request bodies, with limits."""
 
 from __future__ import annotations
 
@@ -18,22 +18,18 @@ from memory.serve.names import check_fields
 from memory.serve.options import ServeOptions
 
 Model = TypeVar("Model", bound=BaseModel)
-#: JSON has no such numbers, and whatever reads it fast takes them all the same.
+#: Invalid JSON numbers that fast parsers accept.
 _NO_NUMBERS = (b"NaN", b"Infinity")
-#: Bytes of a body beyond which it is looked at before it is read; of such bodies two are worked on at a time.
+#: Bytes above which a body is checked before parsing; two such bodies are processed at once.
 LARGE = 1 << 20
-#: Names that an object of a request has at most, but for what is in a payload.
+#: Maximum names of an object, except in payloads.
 MOST_NAMES = 64
-#: Objects, lists and names that a body has at most for each memory that it may hold.
+#: Maximum objects, lists and names of a body per allowed memory.
 PARTS = 64
 
 
 class Bodies:
-    """What is held of bodies that came and are not answered yet.
-
-    Args:
-        most: bytes of all of them together.
-    """
+    """Accounting of unanswered request bodies; ``most`` is their maximum total size in bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -42,12 +38,12 @@ class Bodies:
 
     @property
     def total_bytes(self) -> int:
-        """Of all of them."""
+        """Total size."""
         return self._bytes
 
     @contextmanager
     def held(self) -> Iterator[list[int]]:
-        """The bytes of one request, which :meth:`take` adds to."""
+        """Yield the counter of one request, which :meth:`take` increases."""
         mine = [0]
         try:
             yield mine
@@ -55,18 +51,16 @@ class Bodies:
             self._bytes -= mine[0]
 
     def take(self, mine: list[int], size: int) -> None:
-        """Hold more.
-
-        Raises:
-            ServiceError: there is no room just now.
-        """
+        """Count more bytes; raise ``ServiceError`` above the limit."""
         if self._bytes + size > self._most:
-            raise ServiceError(503, "busy", "too much is being sent to the service just now: try later")
+            raise ServiceError(
+                503, "busy", "the service receives too much data at the moment. Try again later"
+            )
         self._bytes += size
         mine[0] += size
 
     def turn(self, body: bytes) -> asyncio.Semaphore | _NoWait:
-        """What a body has to wait for: large ones take memory and time to read, and small ones none."""
+        """Return the context in which a body is processed; large bodies wait for each other."""
         return self._large if len(body) > LARGE else _NoWait()
 
 
@@ -79,24 +73,18 @@ class _NoWait:
 
 
 async def read_body(request: Request, options: ServeOptions, bodies: Bodies, mine: list[int]) -> bytes:
-    """The body of a request.
-
-    Args:
-        request: to read.
-        options: limits.
-        bodies: of all requests.
-        mine: of this one, see :meth:`Bodies.held`.
+    """Read the body of a request.
 
     Raises:
-        ServiceError: too long, too slow, compressed, not declared as JSON, or too much at once.
+        ServiceError: the body is too long, too slow, compressed or not declared as JSON.
         starlette.requests.ClientDisconnect: the client left.
     """
     sort = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sort != "application/json":
-        raise ServiceError(415, "media_type", "send JSON with Content-Type: application/json")
+        raise ServiceError(415, "media_type", "the Content-Type must be application/json")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
-        raise ServiceError(415, "media_type", "send the body as it is: compressed ones are not read")
+        raise ServiceError(415, "media_type", "compressed bodies are not supported. Send it uncompressed")
     parts, size = [], 0
     try:
         with anyio.fail_after(options.body_timeout_s):
@@ -107,41 +95,38 @@ async def read_body(request: Request, options: ServeOptions, bodies: Bodies, min
                 bodies.take(mine, len(part))
                 parts.append(part)
     except TimeoutError as error:
-        message = f"the body did not come within {options.body_timeout_s:g} s"
+        message = f"the body did not arrive within {options.body_timeout_s:g} s"
         raise ServiceError(408, "timeout", message) from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def too_large(most: int) -> ServiceError:
-    """The refusal of a body."""
-    return ServiceError(413, "too_large", f"a request holds at most {most} bytes: send less at a time")
+    """Return the error for a body above the limit."""
+    return ServiceError(413, "too_large", f"the request exceeds {most} bytes. Send less at once")
 
 
 def parse(model: type[Model], body: bytes, options: ServeOptions) -> Model:
-    """The request of a body; NaN and infinity are no JSON.
-
-    How much there is of everything is looked at first: what is wrong with a million values is not worth
-    finding out.
+    """Parse a body. Sizes are checked first, because validating a million wrong values takes long.
 
     Raises:
-        ServiceError: no JSON, or too much of something.
-        ValidationError: not what the request holds.
+        ServiceError: invalid JSON, or too many values.
+        ValidationError: the values do not match the model.
     """
     if len(body) <= LARGE and not any(word in body for word in _NO_NUMBERS):
         try:
             return model.model_validate_json(body)
         except ValidationError:
-            pass  # Read once more, by what says best what is wrong.
+            pass  # Parse again below, for a better message.
     try:
         if len(body) > LARGE:
             _check_parts(body, options)
-            found = from_json(body)  # What says less, and takes less time.
+            found = from_json(body)  # Faster, but with shorter messages.
         else:
             found = json.loads(body.decode("utf-8"), parse_constant=_reject)
     except _NotANumber as error:
         raise ServiceError(422, "invalid", str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise ServiceError(400, "bad_json", f"the body is no JSON: {error}") from error
+        raise ServiceError(400, "bad_json", f"the body is not valid JSON: {error}") from error
     _check_sizes(found, options)
     try:
         return model.model_validate(found)
@@ -151,20 +136,22 @@ def parse(model: type[Model], body: bytes, options: ServeOptions) -> Model:
 
 
 def _check_parts(body: bytes, options: ServeOptions) -> None:
-    """Raise :class:`ServiceError` where a body would take long to read although it is not long."""
+    """Raise :class:`ServiceError` for a body with so many parts that parsing would be slow."""
     most = PARTS * options.max_batch
     if body.count(b"[") + body.count(b"{") > most or body.translate(None, b" \t\r\n").count(b'":') > most:
-        raise ServiceError(413, "too_large", f"a request has at most {most} lists, objects or names")
+        raise ServiceError(
+            413, "too_large", f"the request has more than {most} lists, objects or names. Send less at once"
+        )
 
 
 def _check_sizes(found: Any, options: ServeOptions) -> None:
-    """Raise :class:`ServiceError` where an object has too many names, or a list too many entries."""
+    """Raise :class:`ServiceError` for objects with too many names and lists with too many entries."""
     if not isinstance(found, dict):
         return
     _check_names("the request", found)
     for name, values in found.items():
         if isinstance(values, list) and len(values) > options.max_batch:
-            message = f"{name}: at most {options.max_batch} at a time, got {len(values)}"
+            message = f"{name}: at most {options.max_batch} at once, got {len(values)}"
             raise ServiceError(422, "invalid", message, name)
     records = found.get("memories")
     for row, record in enumerate(records if isinstance(records, list) else ()):
@@ -175,7 +162,7 @@ def _check_sizes(found: Any, options: ServeOptions) -> None:
 
 def _check_names(name: str, value: Any) -> None:
     if isinstance(value, dict) and len(value) > MOST_NAMES:
-        raise ServiceError(422, "invalid", f"{name} has {len(value)} names, at most {MOST_NAMES} are taken")
+        raise ServiceError(422, "invalid", f"{name} has {len(value)} names. At most {MOST_NAMES} are allowed")
 
 
 class _NotANumber(ValueError):
@@ -183,4 +170,4 @@ class _NotANumber(ValueError):
 
 
 def _reject(word: str) -> NoReturn:
-    raise _NotANumber(f"{word} is no number in JSON")
+    raise _NotANumber(f"{word} is not a JSON number. Use null")

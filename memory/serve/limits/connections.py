@@ -1,4 +1,4 @@
-"""Connections that do not keep a place by doing nothing: limits below the requests."""
+"""Limits of connections: idle and slow clients are disconnected."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from typing import Any
 
 from memory.serve.limits.rate import client_of
 
-#: Bytes that do not wait for more.
+#: Bytes above which data is sent at once.
 _LONG = 1 << 16
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class Together:
-    """A transport that sends at once what is written at once: the head of an answer with its body.
+class BufferedTransport:
+    """Transport that sends the header and body of an answer together.
 
-    Each sending wakes the client, which takes the core from who has not written the rest yet.
-
-    Args:
-        transport: of the connection.
-        loop: that it belongs to.
+    Each send wakes the client, which then competes with the server for the CPU.
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -30,7 +26,7 @@ class Together:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Send it with what follows before the loop goes on; what is long already goes now."""
+        """Buffer data until the event loop continues; send long data at once."""
         if not self._parts:
             self._loop.call_soon(self._send)
         self._parts.append(data)
@@ -39,7 +35,7 @@ class Together:
             self._send()
 
     def close(self) -> None:
-        """Send what was written, and close."""
+        """Send the buffered data and close."""
         self._send()
         self._transport.close()
 
@@ -49,7 +45,7 @@ class Together:
         self._transport.abort()
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the transport's."""
+        """Return an attribute of the transport."""
         return getattr(self._transport, name)
 
     def _send(self) -> None:
@@ -63,30 +59,30 @@ class Together:
 
 
 def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]:
-    """The server's own protocol for HTTP, which ends connections that make no progress.
+    """Return the HTTP protocol of uvicorn, extended by limits.
 
     Args:
-        head_s: seconds that a connection has for the head of a request, from its first byte on, or from its
-            own beginning.
-        stuck_s: seconds that a client may take nothing of an answer that is ready for it.
-        most: connections at the same time. Of more, one that waits for its client ends: the oldest of who has
-            most of these.
+        head_s: seconds to receive the header of a request, from its first byte or the start of the
+            connection.
+        stuck_s: seconds in which a client must read a part of a ready answer.
+        most: maximum connections. Beyond it, the oldest idle connection of the client with the most idle
+            connections is closed.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-    #: In the order in which they came.
+    #: In order of connection.
     opened: dict[Any, None] = {}
 
-    class Watched(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
         """One connection."""
 
         _head: asyncio.TimerHandle | None = None
         _stuck: asyncio.TimerHandle | None = None
-        _said = False
+        _received = False
 
         def connection_made(self, transport: Any) -> None:
             """Wait for the first request."""
-            super().connection_made(Together(transport, self.loop))
+            super().connection_made(BufferedTransport(transport, self.loop))
             self._head = self.loop.call_later(head_s, self._end)
             if len(opened) >= most:
                 make_room()
@@ -94,12 +90,12 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
 
         @property
         def waits(self) -> bool:
-            """Whether it is the client's turn: to send a head, or the rest of a body."""
+            """True if the client must send a header or the rest of a body."""
             return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
         def data_received(self, data: bytes) -> None:
-            """Take it; the time for a head runs on until the head is whole."""
-            self._said = True
+            """Pass data on; the timer runs until the header is complete."""
+            self._received = True
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
                 self._stop_head()
@@ -107,18 +103,18 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
                 self._head = self.loop.call_later(head_s, self._end)
 
         def pause_writing(self) -> None:
-            """The client does not keep up."""
+            """Start the timer for a client that reads too slowly."""
             super().pause_writing()
             self._stop_stuck()
             self._stuck = self.loop.call_later(stuck_s, self.transport.abort)
 
         def resume_writing(self) -> None:
-            """It does again."""
+            """Stop the timer."""
             super().resume_writing()
             self._stop_stuck()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """Nothing is waited for any more."""
+            """Stop all timers."""
             opened.pop(self, None)
             self._stop_head()
             self._stop_stuck()
@@ -126,7 +122,7 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
 
         def _end(self) -> None:
             self._head = None
-            if self._said:
+            if self._received:
                 self.transport.write(_TOO_SLOW)
             self.transport.close()
 
@@ -141,14 +137,14 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
                 self._stuck = None
 
     def make_room() -> None:
-        """End a connection that waits for its client; none where all are at work."""
+        """Close an idle connection, if there is one."""
         waiting = [(each, client_of(each.client)) for each in opened if each.waits]
         if waiting:
             ((busiest, _),) = Counter(client for _, client in waiting).most_common(1)
             victim = next(each for each, client in waiting if client == busiest)
             opened.pop(victim)
-            # Some event loops say only after the next request has come that it is lost.
+            # Some event loops report the loss only after the next request.
             victim.connections.discard(victim)
             victim.transport.abort()
 
-    return Watched
+    return LimitedProtocol

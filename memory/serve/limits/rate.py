@@ -1,4 +1,4 @@
-"""How many requests a client may make: a token bucket each."""
+"""Rate limit per client: a token bucket for each."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-#: Clients that are remembered; who was away for longest is forgotten, and starts with a full bucket.
+#: Maximum number of buckets; the least recently used is dropped.
 CLIENTS = 10_000
 
 
 class RateLimit:
-    """Lets a client make ``rate`` requests a second on average and ``burst`` of them at once.
-
-    Args:
-        rate: above 0.
-        burst: at least 1.
-        clock: seconds.
-    """
+    """Limit of ``rate`` requests per second (above 0) and ``burst`` at once (at least 1) for each client."""
 
     def __init__(self, rate: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -28,7 +22,7 @@ class RateLimit:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Seconds that the client has to wait; 0: the request may be made, and counts."""
+        """Count a request and return 0, or return the seconds to wait."""
         now = self._clock()
         left, at = self._left.pop(client, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._rate)
@@ -40,7 +34,7 @@ class RateLimit:
 
 
 def client_of(address: tuple[str, int] | list | None) -> str:
-    """Who a request is counted for: an address, of which version 6 gives everybody a network."""
+    """Return the client of an address: the IPv4 address, or the IPv6 /64 network."""
     if not address:
         return ""
     try:
@@ -53,5 +47,5 @@ def client_of(address: tuple[str, int] | list | None) -> str:
 
 
 def retry_after(wait_s: float) -> str:
-    """The header's whole seconds."""
+    """Return the value of the Retry-After header."""
     return str(max(1, math.ceil(wait_s)))

@@ -1,8 +1,4 @@
-"""Tools of other packages beside the memory's own: entry points of the group ``sparsight.tools``.
-
-The memory imports no detector. Whoever has something for a language model declares it in a package, and it
-is offered where that package is installed (docs/agents.md).
-"""
+"""MCP tools of other packages: entry points of the group ``sparsight.tools`` (docs/agents.md)."""
 
 from __future__ import annotations
 
@@ -18,22 +14,22 @@ Tool = Callable[..., dict[str, Any]]
 
 
 def further_tools(folder: Path, *, taken: Collection[str] = ()) -> list[Tool]:
-    """What installed packages offer; one that cannot be loaded is logged and left out.
+    """Return the tools of installed packages; failures are logged.
 
     Args:
-        folder: that the tools may look into.
-        taken: names that are not given again.
+        folder: folder that the tools may read.
+        taken: names that are already used.
     """
     found: dict[str, Tool] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
             offered = list(entry.load()(folder))
         except Exception as error:
-            _LOG.warning("tools %s of %s cannot be used: %s", entry.name, entry.value, error)
+            _LOG.warning("failed to load tools %s of %s: %s", entry.name, entry.value, error)
             continue
         for tool in offered:
             if tool.__name__ in taken or tool.__name__ in found:
-                _LOG.warning("tool %s of %s: there is one of that name already", tool.__name__, entry.value)
+                _LOG.warning("tool %s of %s ignored: the name is already used", tool.__name__, entry.value)
                 continue
             found[tool.__name__] = tool
     return list(found.values())

@@ -1,4 +1,4 @@
-"""The tools as a server of the Model Context Protocol, over standard input and output."""
+"""MCP server over standard input and output."""
 
 from __future__ import annotations
 
@@ -20,34 +20,33 @@ from memory.serve.mcp.tools import StoreTools
 from memory.store import MemoryStore
 
 _INSTRUCTIONS = (
-    "A robot's long-term memory: what it saw, when and where. Positions are metres in the frame of a map (x"
-    " forward or east, y left or north); times are ISO 8601 in UTC. Memories have ids; name them as evidence."
-    " A memory that was seen several times has the time of the sight that was kept, and first_seen and"
-    " last_seen of all of them; the tool last_seen answers with the latter."
-    " 'what' is a label such as Car, some words, or the id of a memory. Start with stats to see the maps and"
-    " labels that there are. An answer of 'not remembered' means just that: it does not mean that the thing"
-    " never was there."
+    "A robot's long-term memory: what it saw, when and where. Positions are in metres in the frame of a map"
+    " (x forward or east, y left or north). Times are ISO 8601 in UTC. Cite the ids of memories as evidence."
+    " If an object was seen several times, its memory has first_seen and last_seen of all observations, and"
+    " the time of one of them. 'what' is a label such as Car, some words, or the id of a memory. Start with"
+    " stats to list the maps and labels. If there is no memory of an object, it may still have been there"
+    " unseen."
 )
 
-#: Tools that change nothing, and those that do.
+#: Read-only tools, and tools that change the store.
 READING = (
     "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
     "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
 )  # fmt: skip
 WRITING = ("add_note", "forget", "undo")
-#: Seconds that answers may take after the input has ended.
+#: Seconds to finish answers after the input has ended.
 LAST_ANSWERS_S = 600.0
 
 
 def create_tool_server(store: MemoryStore, *, scans: Path | None = None) -> Any:
-    """The server with its tools, those that change something only where the store may be changed.
+    """Create the server. Tools that change the store are left out if it is read-only.
 
     Args:
-        store: open; whoever opened it closes it.
-        scans: folder that tools of other packages, such as detection, may look into; None leaves them out.
+        store: open store; the caller closes it.
+        scans: folder that tools of other packages, such as detection, may read; ``None`` for no such tools.
 
     Returns:
-        An ``MCPServer``; ``run("stdio")`` serves.
+        An ``MCPServer``; serve it with :func:`serve_stdio`.
 
     Raises:
         ImportError: the package ``mcp`` is not installed.
@@ -55,7 +54,9 @@ def create_tool_server(store: MemoryStore, *, scans: Path | None = None) -> Any:
     try:
         from mcp.server.mcpserver import MCPServer
     except ModuleNotFoundError as error:
-        raise ImportError("tools for language models need mcp 2: pip install 'sparsight[mcp]'") from error
+        raise ImportError(
+            "recall mcp needs the package mcp 2. Install it: pip install 'sparsight[mcp]'"
+        ) from error
 
     methods = StoreTools(store)
     names = (*READING, *(() if store.readonly else WRITING))
@@ -74,8 +75,8 @@ def _tool(method: Callable[..., dict[str, Any]], store: MemoryStore, *, reading:
 
     name = method.__name__
     notes = ToolAnnotations(read_only_hint=reading, destructive_hint=name == "forget", open_world_hint=False)
-    tool = Tool.from_function(_told(method, store), name=name, annotations=notes)
-    # A misspelt argument is refused, not skipped.
+    tool = Tool.from_function(_readable_tool(method, store), name=name, annotations=notes)
+    # Refuse misspelled arguments; the package ignores them.
     arguments = tool.fn_metadata.arg_model
 
     def check_names(given: Any) -> Any:
@@ -94,14 +95,13 @@ def _tool(method: Callable[..., dict[str, Any]], store: MemoryStore, *, reading:
 
 
 async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> None:
-    """Serve over standard input and output until the input ends and all that it asked is answered.
+    """Serve until the input ends and all requests are answered.
 
-    A line that is no message, such as one whose text is no valid Unicode, gets an error as its answer; the
-    transport alone would leave its sender waiting.
+    Invalid lines are answered with an error; the transport alone would leave the sender waiting.
 
     Args:
-        server: of :func:`create_tool_server`.
-        stdin, stdout: lines, and an ``anyio.AsyncFile`` of text, instead of the process's.
+        server: from :func:`create_tool_server`.
+        stdin, stdout: lines, and an ``anyio.AsyncFile`` of text, instead of those of the process.
     """
     import anyio
     from mcp.server.stdio import stdio_server
@@ -131,7 +131,7 @@ async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> Non
                         unanswered = functools.partial(settle, id)
                         message.metadata = ServerMessageMetadata(on_request_unanswered=unanswered)
                     await inward.send(message)
-                # A server ends with its input, and drops what it is still at.
+                # The server drops unfinished requests when its input ends, so wait for them.
                 with anyio.move_on_after(LAST_ANSWERS_S):
                     async with changed:
                         while +waiting:
@@ -144,7 +144,7 @@ async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> Non
                     if isinstance(message.message, JSONRPCResponse | JSONRPCError):
                         await settle(message.message.id)
 
-        # The package has no public way to give a server its streams.
+        # The package has no public API for custom streams.
         lowlevel = server._lowlevel_server
         async with answers, outward, made, anyio.create_task_group() as tasks:
             tasks.start_soon(pass_on)
@@ -154,7 +154,7 @@ async def serve_stdio(server: Any, stdin: Any = None, stdout: Any = None) -> Non
 
 
 def _refusal(error: Exception) -> Any:
-    """The answer to a line that is no message, to its request where that can be told."""
+    """Return the error for an invalid line, with the id of its request if known."""
     from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 
     line = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
@@ -165,14 +165,18 @@ def _refusal(error: Exception) -> Any:
     id = found.get("id") if isinstance(found, dict) else None
     id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
     if found is None:
-        said = ErrorData(code=PARSE_ERROR, message="the line is no JSON")
+        data = ErrorData(code=PARSE_ERROR, message="the line is not valid JSON")
     else:
-        said = ErrorData(code=INVALID_REQUEST, message="no valid message; is its text valid Unicode?")
-    return JSONRPCError(jsonrpc="2.0", id=id, error=said)
+        data = ErrorData(
+            code=INVALID_REQUEST, message="not a valid message. Check that its text is valid Unicode"
+        )
+    return JSONRPCError(jsonrpc="2.0", id=id, error=data)
 
 
-def _told(method: Callable[..., dict[str, Any]], store: MemoryStore) -> Callable[..., dict[str, Any]]:
-    """A tool whose times are readable and whose errors a model can act upon."""
+def _readable_tool(
+    method: Callable[..., dict[str, Any]], store: MemoryStore
+) -> Callable[..., dict[str, Any]]:
+    """Wrap a tool: ISO times in its answers, and errors without paths."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(method)
@@ -192,7 +196,7 @@ def _told(method: Callable[..., dict[str, Any]], store: MemoryStore) -> Callable
 
 
 def _with_picture(found: dict[str, Any], png: bytes) -> Any:
-    """An answer with a picture: both are content, and the answer is structured too."""
+    """Return an answer with a picture as MCP content."""
     from mcp_types import CallToolResult, ImageContent, TextContent
 
     image = ImageContent(type="image", data=base64.b64encode(png).decode(), mime_type="image/png")
@@ -201,7 +205,7 @@ def _with_picture(found: dict[str, Any], png: bytes) -> Any:
 
 
 def readable(value: Any) -> Any:
-    """JSON with ISO 8601 instead of nanoseconds: ``time_ns`` becomes ``time``."""
+    """Replace nanoseconds by ISO 8601: ``time_ns`` becomes ``time``."""
     if isinstance(value, list | tuple):
         return [readable(entry) for entry in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The store's questions as tools of the Model Context Protocol, for language models."""
+"""Tools of the Model Context Protocol for language models."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State
 
-#: Memories in a list of changes, and in a picture.
+#: Maximum memories in a list of changes, and in a picture.
 _MOST, _MOST_DRAWN = 100, 20_000
 What = Annotated[
     str | int,
-    Field(description="What is meant: a label (as stats lists them), words of its caption, or a memory's id"),
+    Field(description="The object: a label (see stats), words of its caption, or the id of a memory"),
 ]
-MapId = Annotated[str | None, Field(description="Only in this map; all maps if left out")]
+MapId = Annotated[str | None, Field(description="Only this map; default: all maps")]
 When = Annotated[
     str,
     Field(description="ISO 8601 such as 2026-01-02T10:00:00Z or 2026-01-02, now, yesterday, or 2 hours ago"),
 ]
-Labels = Annotated[list[str] | None, Field(description="Only these labels, any of them")]
-Kinds = Annotated[list[Kind] | None, Field(description="Only these kinds, any of them")]
-States = Annotated[list[State] | None, Field(description="Only what is believed to be so, any of them")]
-X = Annotated[float, Field(description="metres")]
+Labels = Annotated[list[str] | None, Field(description="Only these labels")]
+Kinds = Annotated[list[Kind] | None, Field(description="Only these kinds")]
+States = Annotated[list[State] | None, Field(description="Only objects in these states")]
+X = Annotated[float, Field(description="In metres")]
 Coordinate = Annotated[
-    float | None, Field(description="metres; both or neither: the place is not known then")
+    float | None, Field(description="In metres. Give x and y, or neither if the place is unknown")
 ]
-Radius = Annotated[float, Field(description="metres around the point", ge=0.0)]
-Most = Annotated[int, Field(description="most memories to give", ge=1, le=100)]
-Id = Annotated[int, Field(description="id of a memory", ge=1)]
+Radius = Annotated[float, Field(description="Radius in metres", ge=0.0)]
+Most = Annotated[int, Field(description="Maximum number of memories", ge=1, le=100)]
+Id = Annotated[int, Field(description="Id of a memory", ge=1)]
 
 
 class StoreTools:
-    """The tools; each method is one, and its docstring is what a model reads.
+    """MCP tools, one per method. Models read the docstrings.
 
     Args:
-        store: open; whoever opened it closes it.
+        store: open store; the caller closes it.
     """
 
     def __init__(self, store: MemoryStore) -> None:
@@ -57,25 +57,25 @@ class StoreTools:
 
     def query(
         self,
-        text: Annotated[
-            str | None, Field(description="words of label or caption, or a sentence that they should fit")
+        text: Annotated[str | None, Field(description="Words in label or caption, or a sentence")] = None,
+        like: Annotated[int | None, Field(description="Id of a memory to compare with")] = None,
+        x: Annotated[float | None, Field(description="In metres; needs y and radius_m")] = None,
+        y: Annotated[float | None, Field(description="In metres")] = None,
+        radius_m: Annotated[float | None, Field(description="Radius around x, y in metres", ge=0.0)] = None,
+        start: Annotated[
+            str | None, Field(description="First time: ISO 8601, yesterday, 2 hours ago")
         ] = None,
-        like: Annotated[int | None, Field(description="id of a memory to be similar to")] = None,
-        x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
-        y: Annotated[float | None, Field(description="metres")] = None,
-        radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
-        start: Annotated[str | None, Field(description="first time; ISO 8601, yesterday ...")] = None,
-        end: Annotated[str | None, Field(description="last time")] = None,
+        end: Annotated[str | None, Field(description="Last time")] = None,
         labels: Labels = None,
         kinds: Kinds = None,
         states: States = None,
         map_id: MapId = None,
         order: Annotated[
-            Literal["relevance", "recency", "distance"] | None, Field(description="what comes first")
+            Literal["relevance", "recency", "distance"] | None, Field(description="Sort order")
         ] = None,
         k: Most = 10,
     ) -> dict[str, Any]:
-        """Search the memories by words, similarity, place, time and label; all that is given must hold."""
+        """Search memories by text, similarity, place, time and label. Hits match all given conditions."""
         near, between = _point(x, y), _span(start, end)
         hits = self._store.query(
             Query(
@@ -87,36 +87,36 @@ class StoreTools:
 
     def ask(
         self,
-        question: Annotated[str, Field(description="in plain English, such as: where is the car?")],
+        question: Annotated[
+            str, Field(description="A question in plain English, such as: where is the car?")
+        ],
         now: Annotated[
             str | None,
-            Field(
-                description="what 'yesterday' counts from: a time, or newest for that of the newest memory"
-            ),
+            Field(description="Time that 'yesterday' refers to; newest: the time of the newest memory"),
         ] = None,
         map_id: MapId = None,
         k: Most = 10,
     ) -> dict[str, Any]:
-        """Answer a question in plain words: where, when, how many, what changed, what is near."""
+        """Answer a question in plain English: where, when, how many, what changed, what is near."""
         at = time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
         asked = self._questions.understand(question, at)
         found = reply(self._questions, replace(asked, map_id=asked.map_id or map_id), ReplyOptions(k=k))
         return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
 
     def last_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
-        """Where and when something was last seen. Use it for 'where is ...?'"""
-        return _said(self._questions.last_seen(what, map_id=map_id))
+        """Find where and when an object was last seen. Use it for 'where is ...?'"""
+        return _answer(self._questions.last_seen(what, map_id=map_id))
 
     def first_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
-        """When and where something was seen for the first time."""
-        return _said(self._questions.first_seen(what, map_id=map_id))
+        """Find where and when an object was first seen."""
+        return _answer(self._questions.first_seen(what, map_id=map_id))
 
     def near(
         self, x: X, y: X, radius_m: Radius = 5.0, map_id: MapId = None, labels: Labels = None,
         kinds: Kinds = None, states: States = None, k: Most = 20,
     ) -> dict[str, Any]:  # fmt: skip
-        """What is remembered around a point, the closest first, with distances in metres."""
-        return _said(
+        """List memories around a point, the closest first, with distances in metres."""
+        return _answer(
             self._questions.near(
                 (x, y), radius_m, map_id=map_id, labels=labels, kinds=kinds, states=states, k=k
             )
@@ -125,10 +125,10 @@ class StoreTools:
     def between(
         self, start: When, end: When, map_id: MapId = None, labels: Labels = None, kinds: Kinds = None,
         states: States = None,
-        text: Annotated[str | None, Field(description="words that they must have")] = None, limit: Most = 50,
+        text: Annotated[str | None, Field(description="Words in label or caption")] = None, limit: Most = 50,
     ) -> dict[str, Any]:  # fmt: skip
-        """What happened, or was seen, between two times, in their order."""
-        return _said(
+        """List the memories of a time range, in order of time."""
+        return _answer(
             self._questions.between(
                 _since(start), _until(end), map_id=map_id, labels=labels, kinds=kinds, states=states,
                 text=text, limit=limit,
@@ -136,61 +136,63 @@ class StoreTools:
         )  # fmt: skip
 
     def changed_since(self, since: When, map_id: MapId = None) -> dict[str, Any]:
-        """What is new, gone or has moved since a time."""
-        return _said(self._questions.changed_since(_since(since), map_id))
+        """List what is new, gone or moved since a time."""
+        return _answer(self._questions.changed_since(_since(since), map_id))
 
     def how_often(
         self,
         what: What,
-        start: Annotated[str | None, Field(description="only from this time on")] = None,
-        end: Annotated[str | None, Field(description="only up to this time")] = None,
+        start: Annotated[str | None, Field(description="Only from this time")] = None,
+        end: Annotated[str | None, Field(description="Only up to this time")] = None,
         map_id: MapId = None,
     ) -> dict[str, Any]:
-        """How often, on how many days and for how long something was seen."""
-        return _said(self._questions.how_often(what, map_id=map_id, between_ns=_span(start, end)))
+        """Count how often, on how many days and for how long an object was seen."""
+        return _answer(self._questions.how_often(what, map_id=map_id, between_ns=_span(start, end)))
 
     def how_many(
         self,
-        what: Annotated[str | int | None, Field(description="label, words or id; all if left out")] = None,
-        start: Annotated[str | None, Field(description="only from this time on")] = None,
-        end: Annotated[str | None, Field(description="only up to this time")] = None,
-        x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
-        y: Annotated[float | None, Field(description="metres")] = None,
-        radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
+        what: Annotated[
+            str | int | None, Field(description="Label, words or id; default: everything")
+        ] = None,
+        start: Annotated[str | None, Field(description="Only from this time")] = None,
+        end: Annotated[str | None, Field(description="Only up to this time")] = None,
+        x: Annotated[float | None, Field(description="In metres; needs y and radius_m")] = None,
+        y: Annotated[float | None, Field(description="In metres")] = None,
+        radius_m: Annotated[float | None, Field(description="Radius around x, y in metres", ge=0.0)] = None,
         map_id: MapId = None,
     ) -> dict[str, Any]:
-        """How many memories of something there are, of how many things, and how many of these are gone."""
-        return _said(
+        """Count memories by label and state, and the distinct objects among them."""
+        return _answer(
             self._questions.how_many(
                 what, map_id=map_id, between_ns=_span(start, end), near=_point(x, y), radius_m=radius_m
             )
         )
 
     def still_there(self, what: What, map_id: MapId = None) -> dict[str, Any]:
-        """Whether something is believed to be where it was seen last, and why."""
-        return _said(self._questions.still_there(what, map_id=map_id))
+        """Judge whether an object is still where it was last seen, and why."""
+        return _answer(self._questions.still_there(what, map_id=map_id))
 
     def summarise(
         self,
         map_id: MapId = None,
-        x: Annotated[float | None, Field(description="metres; with y and radius_m")] = None,
-        y: Annotated[float | None, Field(description="metres")] = None,
-        radius_m: Annotated[float | None, Field(description="metres around x, y", ge=0.0)] = None,
-        since: Annotated[str | None, Field(description="also say what changed since then")] = None,
+        x: Annotated[float | None, Field(description="In metres; needs y and radius_m")] = None,
+        y: Annotated[float | None, Field(description="In metres")] = None,
+        radius_m: Annotated[float | None, Field(description="Radius around x, y in metres", ge=0.0)] = None,
+        since: Annotated[str | None, Field(description="Also list changes since this time")] = None,
     ) -> dict[str, Any]:
-        """What is remembered of a place, or of everything: how many of what, and the most important."""
+        """Summarise the memories of a place or of everything: counts and the most important ones."""
         near = _point(x, y)
         since_ns = None if since is None else _since(since)
-        return _said(
+        return _answer(
             self._questions.summarise(map_id=map_id, near=near, radius_m=radius_m, since_ns=since_ns)
         )
 
     def similar_situations(self, id: Id, k: Most = 10, map_id: MapId = None) -> dict[str, Any]:
-        """Memories like one, and the reward that they let expect."""
-        return _said(self._questions.similar_situations(id, k=k, map_id=map_id))
+        """Find memories similar to one, and the reward to expect from them."""
+        return _answer(self._questions.similar_situations(id, k=k, map_id=map_id))
 
     def explain(self, id: Id) -> dict[str, Any]:
-        """Why a memory was kept, merged or forgotten, with its history; also of those that are gone."""
+        """Explain why a memory was kept, merged or forgotten, with its history."""
         found = self._store.explain(id)
         try:
             (memory,) = self._store.get([id])
@@ -199,20 +201,20 @@ class StoreTools:
         return explanation_answer(found, memory)
 
     def stats(self) -> dict[str, Any]:
-        """How many memories there are, by map and kind, the labels, and the number of the last operation."""
+        """Count memories by map, kind and label; also returns the number of the last operation."""
         found = self._store.stats().to_json()
         summary = self._questions.summarise(most=1)
         labels = sorted(summary.by_label.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST]
-        told = {name: found[name] for name in ("memories", "by_map", "by_kind", "vectors", "generation")}
-        return told | {"by_label": dict(labels), "first_ns": summary.first_ns, "last_ns": summary.last_ns}
+        totals = {name: found[name] for name in ("memories", "by_map", "by_kind", "vectors", "generation")}
+        return totals | {"by_label": dict(labels), "first_ns": summary.first_ns, "last_ns": summary.last_ns}
 
     def picture(
         self,
         map_id: Annotated[
-            str | None, Field(description="which map; the one with most memories if left out")
+            str | None, Field(description="The map; default: the one with most memories")
         ] = None,
     ) -> dict[str, Any]:
-        """A picture of what is remembered in a map, from above: things, what is gone, places, episodes."""
+        """Draw the memories of a map from above: objects, gone objects, places and trajectories."""
         maps = self._store.stats().by_map
         if map_id is None:
             map_id = max(maps, key=lambda name: (maps[name], name), default="default")
@@ -223,19 +225,19 @@ class StoreTools:
 
     def add_note(
         self,
-        text: Annotated[str, Field(description="what to remember", min_length=1, max_length=10_000)],
-        label: Annotated[str, Field(description="a name to find it by")] = "",
+        text: Annotated[str, Field(description="What to remember", min_length=1, max_length=10_000)],
+        label: Annotated[str, Field(description="A name to find it by")] = "",
         x: Coordinate = None,
         y: Coordinate = None,
-        map_id: Annotated[str, Field(description="map that the place is in")] = "default",
-        important: Annotated[bool, Field(description="never forget it on its own")] = False,
+        map_id: Annotated[str, Field(description="Map that x and y refer to")] = "default",
+        important: Annotated[bool, Field(description="Protect it from automatic forgetting")] = False,
     ) -> dict[str, Any]:
-        """Remember a note, durably. Only when asked to remember something.
+        """Store a note. Use it only when asked to remember something.
 
-        Without x and y it is not known where it is.
+        Without x and y, its place is unknown.
         """
         if (x is None) != (y is None):
-            raise ValueError("x and y belong together: give both, or neither where the place is not known")
+            raise ValueError("x and y belong together. Give both, or neither if the place is unknown")
         note = Memory(
             time_ns=time.time_ns(), position=None if x is None or y is None else (x, y, 0.0),
             map_id=map_id, kind="note", label=label,
@@ -246,27 +248,27 @@ class StoreTools:
 
     def forget(
         self,
-        ids: Annotated[list[int], Field(description="ids of the memories", min_length=1, max_length=1000)],
-        reason: Annotated[str, Field(description="why, for explain", max_length=500)] = "asked for",
+        ids: Annotated[list[int], Field(description="Ids of the memories", min_length=1, max_length=1000)],
+        reason: Annotated[str, Field(description="Reason, shown by explain", max_length=500)] = "asked for",
     ) -> dict[str, Any]:
-        """Forget memories. Only when asked to; the operation it gives can be taken back with undo."""
+        """Forget memories. Use it only when asked to. undo reverts the returned operation."""
         known = sorted(set(ids))
         return {"operation": self._store.forget(known, reason=reason), "forgotten": known}
 
     def undo(
-        self, operation: Annotated[int, Field(description="number of the operation", ge=1)]
+        self, operation: Annotated[int, Field(description="Number of the operation", ge=1)]
     ) -> dict[str, Any]:
-        """Take an operation back, such as a forgetting."""
+        """Undo an operation, such as forgetting memories."""
         return {"operation": self._store.undo(operation), "undone": operation}
 
 
-def _said(answer: Any) -> dict[str, Any]:
+def _answer(answer: Any) -> dict[str, Any]:
     return {"sentence": str(answer), **shortened(answer.to_json(), _MOST)}
 
 
 def _point(x: float | None, y: float | None) -> tuple[float, float] | None:
     if (x is None) != (y is None):
-        raise ValueError("x and y belong together: give both or neither")
+        raise ValueError("x and y belong together. Give both or neither")
     return None if x is None or y is None else (x, y)
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: bodies that are read in threads, limits of this service, and every refusal."""
+"""The OpenAPI document with request bodies, limits and error responses."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from memory.serve.openapi.responses import ErrorAnswer
 from memory.serve.options import ServeOptions
 
 _REFERENCE = "#/components/schemas/{model}"
-#: What any request may be answered.
+#: Possible error responses of all requests.
 _ANY = {
-    400: "No JSON, or a host name that is not the service's",
-    403: "Another web page asks, or the store is served for reading only",
-    409: "The store is in use by another connection, or was changed since",
+    400: "The body is not valid JSON, or the host name is unknown",
+    403: "The request comes from another web page, or the store is read-only",
+    409: "The store is in use by another connection, or has changed meanwhile",
     413: "The request is too large",
-    422: "A value is wrong; the message names it",
+    422: "A value is invalid; the message names it",
     429: "Too many requests",
-    500: "The service failed; its log says why",
-    503: "Too many ask at once, or the service is ending",
-    507: "No room on the disk; nothing was kept",
+    500: "Internal error; see the log of the service",
+    503: "The service is busy or shutting down",
+    507: "The disk is full; nothing was stored",
 }
 _TOKEN = {401: "The token is missing or wrong"}
-_BODY = {408: "The body did not come in time", 415: "The body is not declared as JSON"}
-_NAMED = {404: "There is no such memory"}
+_BODY = {408: "The body did not arrive in time", 415: "The body is not declared as JSON"}
+_NAMED = {404: "No memory has the id"}
 _HEADERS = {
     "401": {"WWW-Authenticate": {"schema": {"type": "string"}}},
     "429": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}},
@@ -36,23 +36,18 @@ _HEADERS = {
 
 
 def answers(record: type, *, named: bool = False) -> dict[int | str, dict[str, Any]]:
-    """What a route answers, for its ``responses``.
-
-    Args:
-        record: whose fields the answer has.
-        named: whether the request names memories, which may not be there.
-    """
+    """Return the ``responses`` of a route; ``named`` adds the error for unknown memory ids."""
     found: dict[int | str, dict[str, Any]] = {200: {"model": model_of(record)}}
     return found | {404: {"description": _NAMED[404]}} if named else found
 
 
 def openapi(app: FastAPI, options: ServeOptions, *, token: bool) -> dict[str, Any]:
-    """The schema of a service, made once.
+    """Return the cached schema of a service.
 
     Args:
-        app: with all routes.
-        options: limits, which the schema has too.
-        token: whether requests must bring one.
+        app: application with all routes.
+        options: limits.
+        token: True if requests need a token.
     """
     if app.openapi_schema is not None:
         return app.openapi_schema
@@ -89,7 +84,7 @@ def _limit(components: dict[str, Any], options: ServeOptions) -> None:
 
 
 def _refusals(operation: dict[str, Any], method: str, *, token: bool) -> None:
-    """Every status that a request may be refused with, by number."""
+    """Add all possible error responses to an operation."""
     responses = operation["responses"]
     expected = _ANY | (_TOKEN if token else {}) | (_BODY if method == "post" else {})
     for status, description in expected.items():

@@ -1,4 +1,4 @@
-"""What requests hold, and how their bodies are read."""
+"""Request bodies, and their conversion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memory.serve.errors import ServiceError
 from memory.serve.options import ServeOptions
 from memory.types import MOST_CORNERS, MOST_LABELS, MOST_VISITS, Kind, Memory, State
 
-#: An integer of 64 bits; ``true`` is none.
+#: A 64-bit integer; ``true`` is not accepted.
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Vector = Annotated[list[Number], Field(min_length=1, fail_fast=True)]
@@ -27,12 +27,12 @@ Polygon = Annotated[
     Field(min_length=3, max_length=MOST_CORNERS, fail_fast=True, description="corners x, y in metres"),
 ]
 Moment = Annotated[
-    str | Integer, Field(description="ISO 8601 (UTC without a zone), now, or integer nanoseconds")
+    str | Integer, Field(description="ISO 8601 (default zone: UTC), now, or integer nanoseconds")
 ]
 Span = Annotated[list[Moment], Field(min_length=2, max_length=2)]
 Visit = Annotated[list[Moment], Field(min_length=3, max_length=3)]
 Flag = Annotated[bool, Field(strict=True)]
-#: A name, of which a memory has one and a question some: not a text.
+#: A label, map or encoder name.
 Name = Annotated[str, Field(max_length=1000)]
 Labels = Annotated[list[Name], Field(max_length=MOST_LABELS, fail_fast=True)]
 Kinds = Annotated[list[Kind], Field(max_length=MOST_LABELS, fail_fast=True)]
@@ -42,16 +42,15 @@ Ids = Annotated[list[Integer], Field(min_length=1, fail_fast=True)]
 
 
 class Body(BaseModel):
-    """Of a request: fields that it does not have are refused."""
+    """Request body; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class MemoryRecord(TypedDict, total=False):
-    """A memory to store: the fields of the library's ``Memory`` by name; only a time is needed.
+    """A memory to store. It has the fields of ``Memory`` in the library; only a time is required.
 
-    ``time``, ``first_seen`` and ``last_seen`` are ISO 8601 and stand for those in nanoseconds. An ``id`` is
-    read over: the store gives its own.
+    ``time``, ``first_seen`` and ``last_seen`` are ISO 8601 alternatives to nanoseconds. ``id`` is ignored.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
@@ -83,7 +82,7 @@ class MemoryRecord(TypedDict, total=False):
     last_seen: str | None
     visits: Annotated[
         Annotated[list[Visit], Field(max_length=MOST_VISITS, fail_fast=True)] | None,
-        Field(description="rows of first time, last time and count"),
+        Field(description="rows of first time, last time and number of observations"),
     ]
     state: State | None
     importance: Number | None
@@ -91,20 +90,18 @@ class MemoryRecord(TypedDict, total=False):
 
 
 class AddBody(Body):
-    """Memories to store, all of them or none."""
+    """Memories to store, all or none."""
 
     memories: Annotated[list[MemoryRecord], Field(fail_fast=True)]
-    observe: Flag = Field(False, description="score them, and keep only those that matter")
+    observe: Flag = Field(False, description="score the memories and store only important ones")
 
 
 class QueryBody(Body):
-    """What is searched; every part that is given must hold."""
+    """A search; hits match all given conditions."""
 
-    text: Words | None = Field(
-        None, description="words of label or caption, or a sentence that they should fit"
-    )
-    embedding: Vector | None = Field(None, description="that hits should be similar to")
-    like: Integer | None = Field(None, description="id of a memory that hits should be similar to")
+    text: Words | None = Field(None, description="words in label or caption, or a sentence")
+    embedding: Vector | None = Field(None, description="vector to compare with")
+    like: Integer | None = Field(None, description="id of a memory to compare with")
     encoder: Name = "default"
     near: Point | None = None
     radius_m: Annotated[Number, Field(ge=0.0)] | None = None
@@ -118,10 +115,10 @@ class QueryBody(Body):
     min_confidence: Number = 0.0
     k: Annotated[Integer, Field(ge=1)] = 10
     order: Order | None = None
-    aggregate: Flag = Field(False, description="also what attention makes of the memories around")
+    aggregate: Flag = Field(False, description="also return attention weights and the aggregated vector")
 
 
-#: Questions that are asked in parts.
+#: Names of questions.
 QUESTIONS = (
     "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many", "still_there",
     "summarise", "similar_situations", "seen_before", "been_here", "pose_to", "search",
@@ -129,17 +126,17 @@ QUESTIONS = (
 
 
 class AskBody(Body):
-    """A question as people type it, or the name of one with the parts that it needs."""
+    """A question in plain English, or the name of a question with its parts."""
 
     question: str | None = Field(
         None,
         max_length=500,
-        description=f"such as: where is the red mug? Or, with the other fields: {', '.join(QUESTIONS)}",
+        description=f"in English, such as: where is the red mug? Or a name: {', '.join(QUESTIONS)}",
     )
-    text: str | None = Field(
-        None, max_length=500, deprecated=True, description="the old name of question, for words"
+    text: str | None = Field(None, max_length=500, deprecated=True, description="old name of question")
+    what: Name | Integer | Vector | None = Field(
+        None, description="a label or words, the id of a memory, or a vector"
     )
-    what: Name | Integer | Vector | None = Field(None, description="label or words, id of a memory, vector")
     near: Point | None = None
     radius_m: Annotated[Number, Field(ge=0.0)] | None = None
     polygon: Polygon | None = None
@@ -154,20 +151,18 @@ class AskBody(Body):
     distance_m: Annotated[Number, Field(ge=0.0)] = 1.0
     coming_from: Point | None = None
     now: Moment | None = Field(
-        None, description="that words such as yesterday count from; newest: the time of the newest memory"
+        None, description="time that 'yesterday' refers to; newest: the time of the newest memory"
     )
 
     @property
     def words(self) -> str | None:
-        """The question in words; ``None`` for one in parts.
-
-        Raises:
-            ServiceError: it is given by both names.
-        """
-        # Not as an attribute, whose use warns.
+        """The question in words, or ``None`` for a named question."""
+        # Access through the attribute would warn.
         old = vars(self)["text"]
         if old is not None and self.question is not None:
-            raise ServiceError(422, "invalid", "text: it is the old name of question; give question", "text")
+            raise ServiceError(
+                422, "invalid", "text: this is the old name of question. Give only question", "text"
+            )
         return old if old is not None else None if self.question in QUESTIONS else self.question
 
 
@@ -175,46 +170,46 @@ class ForgetBody(Body):
     """Memories to forget."""
 
     ids: Ids
-    secure: Flag = Field(False, description="erase them from the files for good; cannot be undone")
+    secure: Flag = Field(False, description="erase them from all files; this cannot be undone")
     reason: str = Field("asked for", max_length=500)
 
 
 class MarkBody(Body):
-    """What became of things."""
+    """New state of objects."""
 
     ids: Ids
-    state: State = Field("gone", description="what they are; the memories stay as history")
-    at: Moment | None = Field(None, description="when that was found, by the robot's clock")
-    why: str = Field("", max_length=500, description="it stays in the log")
+    state: State = Field("gone", description="new state; the memories stay as history")
+    at: Moment | None = Field(None, description="time of the state, by the robot's clock")
+    why: str = Field("", max_length=500, description="reason, kept in the log")
 
 
 class UndoBody(Body):
-    """An operation to take back."""
+    """An operation to undo."""
 
     generation: Annotated[Integer, Field(ge=1)]
 
 
 class ConsolidateBody(Body):
-    """When freshness is judged at."""
+    """Time at which the age of memories is judged."""
 
     now: Moment | None = None
 
 
 class SyncBody(Body):
-    """Part of what a store has and the service lacks, as ``recall sync`` sends it."""
+    """A batch of ``recall sync``."""
 
     batch: dict[str, Any]
 
 
 class PullBody(Body):
-    """How far a robot has what others saw, as ``recall sync --pull`` tells it."""
+    """The position of a robot in ``recall sync --pull``."""
 
     position: dict[str, Any]
-    name: Name = Field("shared", min_length=1, description="that the robot has the service's store by")
-    maps: Labels | None = Field(None, description="of which memories are wanted; all without")
+    name: Name = Field("shared", min_length=1, description="name of the service's store at the robot")
+    maps: Labels | None = Field(None, description="only these maps; default: all")
 
 
-#: Of each address that something is sent to.
+#: Body of each POST address.
 BODIES: dict[str, type[BaseModel]] = {
     "/api/memories": AddBody,
     "/api/query": QueryBody,
@@ -229,16 +224,7 @@ BODIES: dict[str, type[BaseModel]] = {
 
 
 def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> list[Memory]:
-    """The memories to store.
-
-    Args:
-        body: of the request.
-        options: limits.
-        dims: length of the vectors by encoder.
-
-    Raises:
-        ServiceError: one is not right; names it.
-    """
+    """Return the memories to store; ``dims`` is the vector length by encoder."""
     at_most("memories", len(body.memories), options.max_batch)
     known = len(dims)
     found = []
@@ -254,15 +240,13 @@ def memories_of(body: AddBody, options: ServeOptions, dims: dict[str, int]) -> l
 
 
 def query_of(body: QueryBody, options: ServeOptions) -> Query:
-    """The query of a request.
-
-    Raises:
-        ServiceError, ValueError, TypeError: a field is not right; names it.
-    """
+    """Return the query of a request."""
     at_most("k", body.k, options.max_k)
     at_most("embedding", len(body.embedding or ()), options.max_vector)
     if body.between is not None and body.between_ns is not None:
-        raise ServiceError(422, "invalid", "give between or between_ns, not both", "between")
+        raise ServiceError(
+            422, "invalid", "between and between_ns exclude each other. Give one of them", "between"
+        )
     values: dict[str, Any] = body.model_dump(exclude={"between"})
     if body.between is not None:
         values["between_ns"] = span(body.between)
@@ -276,24 +260,16 @@ def query_of(body: QueryBody, options: ServeOptions) -> Query:
 
 
 def vector_of(name: str, numbers: Sequence[float]) -> Any:
-    """(dim,) float32.
-
-    Raises:
-        ValueError: a number is too large for single precision.
-    """
+    """Return a (dim,) float32 vector; raise ``ValueError`` on overflow."""
     with np.errstate(over="ignore"):
         vector = np.asarray(numbers, dtype=np.float32)
     if not np.isfinite(vector).all():
-        raise ValueError(f"{name} must be of numbers that single precision holds")
+        raise ValueError(f"{name} has a number that is too large for single precision")
     return vector
 
 
 def moment(name: str, value: str | int, *, end: bool = False) -> int:
-    """Nanoseconds of a time.
-
-    Raises:
-        ServiceError: none; names the field.
-    """
+    """Return a time in nanoseconds; raise ``ServiceError`` if it is invalid."""
     if isinstance(value, int):
         return value
     try:
@@ -303,25 +279,21 @@ def moment(name: str, value: str | int, *, end: bool = False) -> int:
 
 
 def span(values: Sequence[str | int], name: str = "between") -> tuple[int, int]:
-    """First and last nanosecond.
-
-    Raises:
-        ServiceError: no times, or they do not rise.
-    """
+    """Return the first and last nanosecond of a time range; raise ``ServiceError`` if it is invalid."""
     first, last = moment(name, values[0]), moment(name, values[1], end=True)
     if first > last:
-        raise ServiceError(422, "invalid", f"{name} must rise", name)
+        raise ServiceError(422, "invalid", f"{name}: the first time is after the last. Swap them", name)
     return first, last
 
 
 def at_most(name: str, found: int, most: int) -> None:
-    """Raise :class:`ServiceError` where more is asked for than is given."""
+    """Raise :class:`ServiceError` above a limit."""
     if found > most:
-        raise ServiceError(422, "invalid", f"{name}: at most {most} at a time, got {found}", name)
+        raise ServiceError(422, "invalid", f"{name}: at most {most} at once, got {found}", name)
 
 
 def plain(name: str, text: str | None) -> None:
-    """Raise ``ServiceError`` for text that SQLite or UTF-8 does not hold."""
+    """Raise ``ServiceError`` for text with a zero character or invalid Unicode."""
     if text is None:
         return
     try:

@@ -1,6 +1,6 @@
-"""What answers hold beside the records of the library: shapes for the schema; tests hold answers to it.
+"""Response classes of the service, for the schema. Tests compare answers with them.
 
-A field with a default may be left out.
+Fields with a default are optional.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memory.questions.answers import (
     HowMany,
     HowOften,
     Nearby,
-    Searched,
+    SearchResult,
     Sighting,
     Similar,
     StillThere,
@@ -31,53 +31,53 @@ from memory.types import Hit, Memory, State
 
 @dataclass(frozen=True)
 class Error:
-    """What is wrong."""
+    """An error."""
 
-    type: Annotated[str, Field(description="a word for programs")]
+    type: Annotated[str, Field(description="error name for programs")]
     message: Annotated[str, Field(description="a sentence for people")]
-    field: Annotated[str | None, Field(description="of the request, where one is to blame")]
+    field: Annotated[str | None, Field(description="request field at fault, if known")]
 
 
 @dataclass(frozen=True)
 class ErrorAnswer:
-    """A request that was refused, or failed."""
+    """A failed request."""
 
     error: Error
 
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """What became of an observation."""
+    """The decision for an observation."""
 
-    id: Annotated[int | None, Field(description="of the memory; null where it was not kept")]
+    id: Annotated[int | None, Field(description="id of the memory; null if it was not kept")]
     reason: str
     importance: float
 
 
 @dataclass(frozen=True)
 class AddAnswer:
-    """The ids in the order of the memories; what follows only with ``observe``."""
+    """The ids in the order of the memories; other fields only with ``observe``."""
 
     ids: list[int | None]
     kept: list[KeptAnswer] = field(default_factory=list)
     displaced: list[int] = field(default_factory=list)
     generation: Annotated[
-        int | None, Field(description="the last operation; null where nothing was done")
+        int | None, Field(description="number of the last operation; null if nothing was done")
     ] = None
 
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """Memories, and how the next ones are asked for."""
+    """A page of memories."""
 
     memories: list[Memory]
-    cursor: Annotated[str | None, Field(description="of the next page; null where there is none")]
-    total: Annotated[int, Field(description="of all that pass, with total=true")] = 0
+    cursor: Annotated[str | None, Field(description="cursor of the next page; null if there is none")]
+    total: Annotated[int, Field(description="number of all matches, with total=true")] = 0
 
 
 @dataclass(frozen=True)
 class HitsAnswer:
-    """The best first; ``context``, what attention makes of all around, only with ``aggregate``."""
+    """The best hits first; ``context`` is the aggregated vector, only with ``aggregate``."""
 
     hits: list[Hit]
     context: list[float] | None = None
@@ -85,7 +85,7 @@ class HitsAnswer:
 
 @dataclass(frozen=True)
 class AskAnswer:
-    """A sentence, what it says in parts, and how the question was understood."""
+    """The answer as a sentence and in parts, and the parsed question."""
 
     question: str
     sentence: str
@@ -101,14 +101,14 @@ class AskAnswer:
         | Similar
         | SeenBefore
         | DrivePose
-        | Searched
+        | SearchResult
     )
     understood: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class EventAnswer:
-    """Something that happened to a memory."""
+    """An operation on a memory."""
 
     time_ns: int
     operation: str
@@ -117,16 +117,17 @@ class EventAnswer:
 
 @dataclass(frozen=True)
 class PathAnswer:
-    """Lines of where the robot was."""
+    """The trajectory of the robot."""
 
     parts: Annotated[
-        list[list[list[float]]], Field(description="rows of time in nanoseconds, x and y in metres")
+        list[list[list[float]]],
+        Field(description="lines with rows of time in nanoseconds, x and y in metres"),
     ]
 
 
 @dataclass(frozen=True)
 class ExplainAnswer:
-    """Why a memory is as it is; ``memory`` is null where it is gone."""
+    """History and state of a memory; ``memory`` is null if it no longer exists."""
 
     id: int
     status: Literal["kept", "merged", "forgotten", "undone"]
@@ -135,7 +136,7 @@ class ExplainAnswer:
     history: list[EventAnswer]
     into: int | None
     sources: list[int]
-    vectors: Annotated[list[str], Field(description="encoders that the memory has a vector of")]
+    vectors: Annotated[list[str], Field(description="encoders of its vectors")]
     memory: Memory | None
 
 
@@ -159,7 +160,7 @@ class MarkAnswer:
 
 @dataclass(frozen=True)
 class UndoAnswer:
-    """The operation of undoing, which can be undone in turn."""
+    """The undo operation, which can be undone too."""
 
     generation: int
     undone: int
@@ -167,37 +168,41 @@ class UndoAnswer:
 
 @dataclass(frozen=True)
 class PositionAnswer:
-    """How far the service has what a store sends."""
+    """The position of the service in the history of a sender."""
 
-    store: Annotated[str, Field(description="random name of the service's own store")]
-    points: Annotated[list[list[Any]], Field(description="operations and identities, the newest last")]
-    partial: Annotated[list[list[Any]], Field(description="what came since: a point, runs of ids")]
+    store: Annotated[str, Field(description="random name of the service's store")]
+    points: Annotated[list[list[Any]], Field(description="operation numbers and identities, the newest last")]
+    partial: Annotated[list[list[Any]], Field(description="partly received data: a point and ranges of ids")]
     robot: str | None
 
 
 @dataclass(frozen=True)
 class SyncAnswer:
-    """What a batch did."""
+    """The result of a batch."""
 
     added: int
     changed: int
     removed: int
-    kept: Annotated[int, Field(description="changes not made, of what was forgotten or merged for good")]
-    generation: Annotated[int | None, Field(description="null where the batch had come before")]
-    future: Annotated[int, Field(description="memories seen more than a minute after they came, as they say")]
-    ahead_ns: Annotated[int, Field(description="the sender's clock, against the service's")]
+    kept: Annotated[
+        int, Field(description="changes that were not applied, because the memories were forgotten or merged")
+    ]
+    generation: Annotated[int | None, Field(description="null if the batch was received before")]
+    future: Annotated[int, Field(description="memories with times more than a minute in the future")]
+    ahead_ns: Annotated[
+        int, Field(description="how far the sender's clock is ahead of the service's, in nanoseconds")
+    ]
 
 
 @dataclass(frozen=True)
 class PullAnswer:
-    """The next batch of what others saw."""
+    """The next batch of memories of other robots."""
 
     batch: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class MergeAnswer:
-    """Memories that became one."""
+    """A merge of memories."""
 
     id: int
     sources: list[int]
@@ -205,7 +210,7 @@ class MergeAnswer:
 
 @dataclass(frozen=True)
 class ForgottenAnswer:
-    """A memory that was forgotten."""
+    """A forgotten memory."""
 
     id: int
     reason: str
@@ -213,7 +218,7 @@ class ForgottenAnswer:
 
 @dataclass(frozen=True)
 class FailedAnswer:
-    """Memories that would have become one and could not; they stay as they were."""
+    """A failed merge; the memories are unchanged."""
 
     ids: list[int]
     reason: str
@@ -221,7 +226,7 @@ class FailedAnswer:
 
 @dataclass(frozen=True)
 class ConsolidateAnswer:
-    """The numbers, and the first of each sort."""
+    """The result of a consolidation; lists are shortened, counts are not."""
 
     merged: list[MergeAnswer]
     merged_count: int
@@ -235,7 +240,7 @@ class ConsolidateAnswer:
 
 @dataclass(frozen=True)
 class Ids:
-    """The first and last id of what an operation added."""
+    """The first and last id that an operation added."""
 
     first: int
     last: int
@@ -243,7 +248,7 @@ class Ids:
 
 @dataclass(frozen=True)
 class OperationAnswer:
-    """Something that was done; ``added`` is the first and last new id."""
+    """An operation of the log."""
 
     generation: int
     time_ns: int
@@ -257,7 +262,7 @@ class OperationAnswer:
 
 @dataclass(frozen=True)
 class LogAnswer:
-    """Operations by rising number, and the number of the last there is."""
+    """Operations in order, and the number of the last operation of the store."""
 
     operations: list[OperationAnswer]
     generation: int
@@ -265,7 +270,7 @@ class LogAnswer:
 
 @dataclass(frozen=True)
 class CheckAnswer:
-    """What a check of the files found."""
+    """The result of a check for damage."""
 
     time_ns: int
     ok: bool
@@ -277,7 +282,7 @@ class CheckAnswer:
 
 @dataclass(frozen=True)
 class StatsAnswer(Stats):
-    """Numbers about the store; see ``recall stats``."""
+    """Statistics of the store; see ``recall stats``."""
 
     by_label: dict[str, int]
     by_state: dict[str, int]
@@ -293,7 +298,7 @@ class StatsAnswer(Stats):
 
 @dataclass(frozen=True)
 class HealthAnswer:
-    """That the store answers."""
+    """Health of the service."""
 
     status: Literal["ok"]
     generation: int

@@ -1,11 +1,10 @@
-"""The map's points: a few columns of every memory, in a form that a browser reads without parsing.
+"""Points of the map: a few columns of all memories in a binary format for browsers.
 
 The answer to ``GET /api/map`` is little-endian: the length of a header (uint32), the header (JSON, padded
-with spaces so that what follows begins at a multiple of eight), then the columns, each padded likewise. The
-header names them with their type and the byte of the answer that they begin at. Times are seconds since the
-epoch, ``x`` and ``y`` metres from the header's ``origin``, NaN where the place is not known; ``label``,
-``map``, ``kind`` and ``state`` are positions in the header's lists. ``removed`` holds the ids that are no
-longer there.
+with spaces to a multiple of eight bytes), then the columns, padded likewise. The header lists their names,
+types and offsets. Times are seconds since the epoch. ``x`` and ``y`` are metres from the header's ``origin``,
+NaN if unknown. ``label``, ``map``, ``kind`` and ``state`` are indexes into the header's lists. ``removed``
+holds the ids of removed memories.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from memory.serve.service import ServiceOf
 from memory.types import KINDS, STATES
 
 router = APIRouter(prefix="/api")
-#: Memories of one answer; of more, those that were seen last.
+#: Maximum memories of an answer: those seen last.
 MOST = 200_000
-#: Changes that are told one by one; of more, everything is told anew.
+#: Maximum changes of an incremental answer; beyond it, all memories are sent.
 FEW = 20_000
-#: Bytes from which compressing pays.
+#: Minimum bytes for compression.
 COMPRESSED = 16_384
-#: Metres across which single precision still tells half a centimetre apart.
+#: Extent in metres up to which single precision resolves half a centimetre.
 SINGLE_M = 65_536.0
-#: Answers that are kept: that of each map that somebody looks at, plain and compressed.
+#: Maximum cached answers.
 KEPT = 8
 _SELECT = (
     "SELECT m.id, coalesce(m.first_seen_ns, m.time_ns), coalesce(m.last_seen_ns, m.time_ns), m.importance,"
@@ -55,14 +54,8 @@ _ROWS = np.dtype([
 _ROWS_READ = 4096
 
 
-class Answered(NamedTuple):
-    """An answer.
-
-    Attributes:
-        body: bytes.
-        version: that it leads to.
-        compressed: whether ``body`` is gzip.
-    """
+class MapAnswer(NamedTuple):
+    """Answer with its version; ``compressed`` is true if ``body`` is gzip."""
 
     body: bytes
     version: str
@@ -70,30 +63,26 @@ class Answered(NamedTuple):
 
 
 class MapColumns:
-    """What a map shows of each memory, kept in RAM and brought up to date by what operations changed.
-
-    Args:
-        database: the store's own; it is read, in threads.
-    """
+    """Columns of the map, cached in RAM and updated by the operations of the store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._lock = threading.Lock()
-        # Told apart from the service before, whose store may have been another.
+        # Distinguishes versions of this service from those of an earlier one.
         self._name = secrets.token_hex(4)
         self._generation = -1
         self._rows = np.zeros(0, _ROWS)
         self._codes: dict[str, dict[str, int]] = {"map": {}, "label": {}}
-        self._kept: OrderedDict[tuple[Any, ...], Answered] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], MapAnswer] = OrderedDict()
 
-    def answer(self, *, map_id: str | None, since: str | None, limit: int, compress: bool) -> Answered:
-        """The columns, or what changed since a version.
+    def answer(self, *, map_id: str | None, since: str | None, limit: int, compress: bool) -> MapAnswer:
+        """Return all columns, or the changes since a version.
 
         Args:
-            map_id: only those of this map.
-            since: version of an earlier answer; one that is not known here is read over.
-            limit: most rows; those that were seen last.
-            compress: whether the client reads gzip.
+            map_id: only this map.
+            since: version of an earlier answer; unknown versions are ignored.
+            limit: maximum rows; those seen last.
+            compress: True if the client accepts gzip.
         """
         with self._lock, without_limit():
             changes = self._follow(self._generation_of(since))
@@ -104,7 +93,7 @@ class MapColumns:
                 body = self._body(map_id, changes, base, version, limit)
                 packed = compress and len(body) >= COMPRESSED
                 body = gzip.compress(body, compresslevel=1, mtime=0) if packed else body
-                self._kept[key] = Answered(body, version, packed)
+                self._kept[key] = MapAnswer(body, version, packed)
                 while len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
@@ -115,7 +104,7 @@ class MapColumns:
         return int(number) if name == self._name and number.isascii() and number.isdecimal() else None
 
     def _follow(self, since: int | None) -> Changes | None:
-        """Catch up with the store; what changed since a generation, where that is known and little."""
+        """Update the columns; return the changes since a generation if they are known and few."""
         with self._database._read() as connection:
             if self._generation < 0:
                 self._rows, self._generation = self._read(connection, None), _latest(connection)
@@ -138,7 +127,7 @@ class MapColumns:
         self._kept.clear()
 
     def _read(self, connection: Connection, ids: NDArray[np.int64] | None) -> NDArray[np.void]:
-        """Rows of all memories, or of ids, in the order of the ids."""
+        """Return the rows of all memories, or of ids, in order of the ids."""
         if ids is None:
             cursors = iter([connection.execute(f"{_SELECT} ORDER BY m.id")])
         else:
@@ -182,7 +171,7 @@ class MapColumns:
         if map_id is not None:
             here = rows["map"] == self._codes["map"].get(map_id, -1)
             if changes is not None:
-                # It may have been of this map before.
+                # The memory may have been in this map before.
                 removed = np.union1d(removed, rows["id"][~here])
             rows = rows[here]
         total = len(rows)
@@ -204,13 +193,7 @@ class MapColumns:
 
 
 def write_columns(header: dict[str, Any], rows: NDArray[np.void], removed: NDArray[np.int64]) -> bytes:
-    """The answer: see the module.
-
-    Args:
-        header: without ``origin`` and ``columns``.
-        rows: to tell.
-        removed: (n,) int64 ids.
-    """
+    """Return the answer in the format of this module; ``header`` lacks ``origin`` and ``columns``."""
     columns: dict[str, NDArray[Any]] = {
         name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()
     }
@@ -230,7 +213,7 @@ def write_columns(header: dict[str, Any], rows: NDArray[np.void], removed: NDArr
     parts = [column.tobytes() for column in columns.values()]
     sizes = [len(part) + -len(part) % 8 for part in parts]
     header = header | {"origin": origin, "columns": []}
-    # The header has its own length in it, by way of where the columns begin: numbers of a fixed width.
+    # The column offsets depend on the length of the header, so they have a fixed width.
     for name, column in columns.items():
         entry = {"name": name, "type": column.dtype.name, "length": len(column), "at": 10**11}
         header["columns"].append(entry)
@@ -264,13 +247,13 @@ def _latest(connection: Connection) -> int:
 async def map_columns(
     request: Request,
     service: ServiceOf,
-    map_id: Annotated[str | None, Query(description="only memories of this map")] = None,
+    map_id: Annotated[str | None, Query(description="only this map")] = None,
     since: Annotated[
-        str | None, Query(max_length=60, description="the version of an earlier answer: only what changed")
+        str | None, Query(max_length=60, description="version of an earlier answer, to get only the changes")
     ] = None,
-    most: Annotated[int, Query(ge=1, le=MOST, description="of more, those that were seen last")] = MOST,
+    most: Annotated[int, Query(ge=1, le=MOST, description="maximum memories: those seen last")] = MOST,
 ) -> Response:
-    """Everything, or what changed since a version that is still known; ``base`` in the header tells which."""
+    """Return all memories, or the changes since a known version; ``base`` in the header tells which."""
     plain("map_id", map_id)
     columns: MapColumns = request.app.state.map_columns
     gzipped = "gzip" in request.headers.get("accept-encoding", "").lower()

@@ -1,4 +1,4 @@
-"""Requests about memories: add, list, get, search, ask, explain, export."""
+"""Routes for memories: add, list, get, search, ask, explain, export."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from memory.serve.openapi.responses import (
     PageAnswer,
 )
 from memory.serve.routes.questions import answer, asked_of
-from memory.serve.service import Service, ServiceOf
+from memory.serve.service import ServiceOf, StoreService
 from memory.types import Kind, Memory, State
 
 router = APIRouter(prefix="/api")
-#: What a query by a vector alone has, and how many hits of it are read in a moment.
+#: Fields of a query by a vector alone, and maximum hits for the event loop.
 _VECTOR, _FEW = frozenset({"embedding", "encoder", "k"}), 32
-#: The id of a memory in an address.
+#: Memory id in an address.
 PATH = Path(ge=1, lt=2**63)
 
 
@@ -48,11 +48,11 @@ PATH = Path(ge=1, lt=2**63)
     "/memories", summary="Store memories, durably: all of them or none", responses=answers(AddAnswer)
 )
 async def add(request: Request, service: ServiceOf) -> JsonAnswer:
-    """Answers once they are on the disk. With ``observe`` only those that matter are kept."""
+    """Return the ids once the memories are on disk. With ``observe``, only important ones are stored."""
     return await service.changed(request, AddBody, lambda body: _add(service, body))
 
 
-def _add(service: Service, body: AddBody) -> tuple[dict[str, Any], int | None]:
+def _add(service: StoreService, body: AddBody) -> tuple[dict[str, Any], int | None]:
     store = service.store
     memories = memories_of(body, service.options, {**store.encoders(), "default": store.dim})
     if not body.observe:
@@ -64,24 +64,24 @@ def _add(service: Service, body: AddBody) -> tuple[dict[str, Any], int | None]:
     return found | {"generation": done.generation}, done.generation
 
 
-#: What an address without labels asks for; never written to.
+#: Default of the label parameter; never changed.
 _ALL: list[str] = []
 
 
 async def filter_of(
-    text: Annotated[str | None, Query(description="words that label and caption have")] = None,
-    label: Annotated[list[str], Query(description="any of them; all without one")] = _ALL,
-    kind: Annotated[list[Kind] | None, Query(description="any of them")] = None,
-    state: Annotated[list[State] | None, Query(description="any of them")] = None,
+    text: Annotated[str | None, Query(description="words in label or caption")] = None,
+    label: Annotated[list[str], Query(description="only these labels")] = _ALL,
+    kind: Annotated[list[Kind] | None, Query(description="repeat for several")] = None,
+    state: Annotated[list[State] | None, Query(description="repeat for several")] = None,
     map_id: str | None = None,
     min_confidence: Annotated[float, Query(allow_inf_nan=False)] = 0.0,
     marked: bool | None = None,
     start: Annotated[str | None, Query(description="first time, ISO 8601 or nanoseconds")] = None,
-    end: Annotated[str | None, Query(description="last time; a day includes all of it")] = None,
+    end: Annotated[str | None, Query(description="last time; a date includes the whole day")] = None,
     box: Annotated[str | None, Query(description="x0,y0,x1,y1 in metres")] = None,
     circle: Annotated[str | None, Query(description="x,y,radius in metres")] = None,
 ) -> Filter:
-    """The filter of an address.
+    """Return the filter of an address.
 
     Raises:
         ServiceError, ValueError: a part is not right.
@@ -93,7 +93,7 @@ async def filter_of(
         first = -(2**63) if start is None else moment("start", start)
         last = 2**63 - 1 if end is None else moment("end", end, end=True)
         if first > last:
-            raise ServiceError(422, "invalid", "start is after end", "start")
+            raise ServiceError(422, "invalid", "start is after end. Swap them", "start")
         between = (first, last)
     place: dict[str, Any] = {"box": _numbers("box", box), "circle": _numbers("circle", circle)}
     return Filter(
@@ -108,7 +108,7 @@ def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
-        message = f"{name}: expected numbers with commas between them"
+        message = f"{name}: expected numbers separated by commas"
         raise ServiceError(422, "invalid", message, name) from error
 
 
@@ -121,11 +121,11 @@ async def list_memories(
     filter: FilterOf,
     order: Literal["newest", "oldest"] = "newest",
     limit: Annotated[int, Query(ge=1)] = 100,
-    cursor: Annotated[str | None, Query(max_length=200, description="of the page before")] = None,
+    cursor: Annotated[str | None, Query(max_length=200, description="cursor of the previous page")] = None,
     vectors: bool = False,
-    total: Annotated[bool, Query(description="also count all that pass")] = False,
+    total: Annotated[bool, Query(description="also count all matches")] = False,
 ) -> JsonAnswer:
-    """Memories that pass the filter; ``cursor`` of the answer asks for the next page."""
+    """Return a page of matching memories; pass ``cursor`` of the answer to get the next page."""
     at_most("limit", limit, service.options.max_page)
 
     def read() -> dict[str, Any]:
@@ -141,7 +141,7 @@ async def list_memories(
 
 @router.get("/memories/{id}", summary="One memory", responses=answers(Memory, named=True))
 async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = False) -> JsonAnswer:
-    """Everything of it, with its vectors if wanted."""
+    """Return a memory, optionally with its vectors."""
 
     def read() -> dict[str, Any]:
         (memory,) = service.store.database.get([id], vectors=vectors)
@@ -154,7 +154,7 @@ async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = Fals
     "/query", summary="Search by likeness, words, place and time", responses=answers(HitsAnswer, named=True)
 )
 async def query(request: Request, service: ServiceOf) -> JsonAnswer:
-    """The best hits first; with ``aggregate`` also the vector that attention makes of all around."""
+    """Return the best hits first; with ``aggregate`` also the aggregated vector."""
 
     def read(body: QueryBody) -> dict[str, Any]:
         wanted = query_of(body, service.options)
@@ -177,7 +177,7 @@ async def query(request: Request, service: ServiceOf) -> JsonAnswer:
 
 @router.post("/ask", summary="Ask a question, in words or in parts", responses=answers(AskAnswer, named=True))
 async def ask(request: Request, service: ServiceOf) -> JsonAnswer:
-    """A sentence, what it says in parts, and how the question was understood."""
+    """Answer a question as a sentence and in parts, with the parsed question."""
 
     def read(body: AskBody) -> dict[str, Any]:
         asked = asked_of(body, service.options, service.store)
@@ -192,7 +192,7 @@ async def ask(request: Request, service: ServiceOf) -> JsonAnswer:
     responses=answers(ExplainAnswer, named=True),
 )
 async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> JsonAnswer:
-    """Also of memories that are gone."""
+    """Explain why a memory was kept, merged or forgotten; works for forgotten ones too."""
 
     def read() -> dict[str, Any]:
         found = service.store.explain(id)
@@ -204,19 +204,19 @@ async def explain(service: ServiceOf, id: Annotated[int, PATH]) -> JsonAnswer:
 
 @router.get(
     "/export",
-    summary="Everything as JSONL, the oldest first",
+    summary="Export memories as JSONL, the oldest first",
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "A memory a line",
+            "description": "One memory per line",
             "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
         }
     },
 )
 async def export(service: ServiceOf, filter: FilterOf, vectors: bool = True) -> StreamingResponse:
-    """A memory a line, as ``recall import`` reads it; what is removed meanwhile is left out."""
+    """Stream one memory per line, in the format of ``recall import``."""
     portions = service.reading.portions(filter, vectors=vectors)
-    # The first of them before the answer begins, so that what is wrong still makes an error of it.
+    # Read the first portion before the answer begins, so that errors still get an error status.
     first = await service.work_aside(next, portions, [])
 
     async def lines() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Requests that change the store, and about what was done to it."""
+"""Routes that change the store, and routes for its log and statistics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from memory.serve.openapi.responses import (
 from memory.serve.service import ServiceOf
 
 router = APIRouter(prefix="/api")
-#: One server-sent event; the data of ``operation`` is an operation as of ``/api/log``.
+#: Schema of an event; the data of ``operation`` is an operation of ``/api/log``.
 EVENT = {
     "type": "object",
     "required": ["event", "id", "data"],
@@ -48,7 +48,7 @@ Generation = Annotated[int, Query(ge=0, lt=2**62)]
 
 @router.post("/forget", summary="Forget memories", responses=answers(ForgetAnswer, named=True))
 async def forget(request: Request, service: ServiceOf) -> JsonAnswer:
-    """One operation, which can be undone unless it is secure."""
+    """Forget memories in one operation, which can be undone unless it is secure."""
 
     def work(body: ForgetBody) -> tuple[dict[str, Any], int]:
         at_most("ids", len(body.ids), service.options.max_batch)
@@ -61,9 +61,13 @@ async def forget(request: Request, service: ServiceOf) -> JsonAnswer:
     return await service.changed(request, ForgetBody, work)
 
 
-@router.post("/mark", summary="Say that things are gone, or there", responses=answers(MarkAnswer, named=True))
+@router.post(
+    "/mark",
+    summary="Mark objects as present, moved, gone or unknown",
+    responses=answers(MarkAnswer, named=True),
+)
 async def mark(request: Request, service: ServiceOf) -> JsonAnswer:
-    """One operation, which can be undone; what is gone stays as history and is found."""
+    """Set the state in one operation, which can be undone. Gone objects stay searchable."""
 
     def work(body: MarkBody) -> tuple[dict[str, Any], int]:
         at_most("ids", len(body.ids), service.options.max_batch)
@@ -76,9 +80,9 @@ async def mark(request: Request, service: ServiceOf) -> JsonAnswer:
     return await service.changed(request, MarkBody, work)
 
 
-@router.post("/undo", summary="Take an operation back", responses=answers(UndoAnswer))
+@router.post("/undo", summary="Undo an operation", responses=answers(UndoAnswer))
 async def undo(request: Request, service: ServiceOf) -> JsonAnswer:
-    """The answer has the operation of doing so, which can be undone in turn."""
+    """Undo an operation; the answer has the number of the undo operation."""
 
     def work(body: UndoBody) -> tuple[dict[str, Any], int]:
         generation = service.store.undo(body.generation)
@@ -89,11 +93,11 @@ async def undo(request: Request, service: ServiceOf) -> JsonAnswer:
 
 @router.post(
     "/consolidate",
-    summary="Merge memories of the same thing, forget over capacity",
+    summary="Merge duplicate memories and forget those over capacity",
     responses=answers(ConsolidateAnswer),
 )
 async def consolidate(request: Request, service: ServiceOf) -> JsonAnswer:
-    """Each merge and the forgetting are operations that can be undone, as far as the log reaches back."""
+    """Merge and forget; each is an operation that can be undone."""
 
     def work(body: ConsolidateBody) -> tuple[dict[str, Any], int | None]:
         now = None if body.now is None else moment("now", body.now)
@@ -104,23 +108,23 @@ async def consolidate(request: Request, service: ServiceOf) -> JsonAnswer:
     return await service.changed(request, ConsolidateBody, work)
 
 
-@router.get("/log", summary="What was done, by rising number", responses=answers(LogAnswer))
+@router.get("/log", summary="List operations", responses=answers(LogAnswer))
 async def log(
     service: ServiceOf,
     after: Annotated[Generation | None, Query(description="operations after this one")] = None,
-    before: Annotated[Generation | None, Query(description="the last operations before this one")] = None,
+    before: Annotated[Generation | None, Query(description="the latest operations before this one")] = None,
     limit: Annotated[int, Query(ge=1)] = 100,
 ) -> JsonAnswer:
-    """Without ``after`` and ``before`` the last operations."""
+    """List operations in order; by default the latest."""
     at_most("limit", limit, service.options.max_page)
     if after is not None and before is not None:
-        raise ServiceError(422, "invalid", "after: give after or before, not both", "after")
+        raise ServiceError(422, "invalid", "after and before exclude each other. Give one of them", "after")
 
     def read() -> dict[str, Any]:
         latest = service.reading.generation
         start, most = after, limit
         if start is None:
-            # The numbers have no gaps.
+            # Operation numbers have no gaps.
             end = latest + 1 if before is None else min(before, latest + 1)
             start = max(end - 1 - limit, 0)
             most = max(end - 1 - start, 0)
@@ -134,9 +138,9 @@ async def log(
 @router.get("/stats", summary="Sizes, counts, tiers and the last check", responses=answers(StatsAnswer))
 async def stats(
     service: ServiceOf,
-    check: Annotated[bool, Query(description="check the files now, unless that was just done")] = False,
+    check: Annotated[bool, Query(description="check the files for damage, unless checked recently")] = False,
 ) -> JsonAnswer:
-    """Numbers about the store."""
+    """Return statistics of the store."""
 
     def read() -> JsonAnswer:
         found = {
@@ -154,9 +158,9 @@ async def stats(
     return await (service.work_aside if check else service.work)(read)
 
 
-@router.get("/health", summary="Whether the store answers", responses=answers(HealthAnswer))
+@router.get("/health", summary="Check that the store answers", responses=answers(HealthAnswer))
 async def health(service: ServiceOf) -> JsonAnswer:
-    """Reads one number from the disk."""
+    """Read one number from the database."""
 
     def read() -> dict[str, Any]:
         return {"status": "ok", "generation": service.reading.generation, "readonly": service.readonly}
@@ -166,24 +170,26 @@ async def health(service: ServiceOf) -> JsonAnswer:
 
 @router.get(
     "/events",
-    summary="Follow what happens",
+    summary="Follow operations",
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Events with no end: start, and an operation each",
+            "description": "Endless events: start, then one per operation",
             "content": {"text/event-stream": {"schema": EVENT}},
         }
     },
 )
 async def events(
     service: ServiceOf,
-    after: Annotated[Generation | None, Query(description="tell also what was done after this one")] = None,
+    after: Annotated[Generation | None, Query(description="also send the operations after this one")] = None,
     last_event_id: Annotated[str | None, Header(max_length=40)] = None,
-    token: Annotated[str | None, Query(description="instead of the header, which EventSource lacks")] = None,
+    token: Annotated[
+        str | None, Query(description="alternative to the header, which EventSource cannot send")
+    ] = None,
 ) -> StreamingResponse:
-    """Server-sent events: ``start``, then an ``operation`` each with its number as id.
+    """Stream server-sent events: ``start``, then one ``operation`` each, with its number as id.
 
-    A client that comes back sends the last id, and is told what it missed.
+    A client that reconnects sends the last id and gets the operations that it missed.
     """
     start = after
     if last_event_id is not None:

@@ -1,4 +1,4 @@
-"""Where the robot was, as far as its memories tell."""
+"""Trajectory of the robot, from its memories."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from memory.serve.service import ServiceOf
 from memory.types import Memory
 
 router = APIRouter(prefix="/api")
-#: Memories that are looked at; of more, so many evenly over their time.
+#: Maximum memories; of more, a uniform sample over time is used.
 MOST = 2000
-#: Nanoseconds and metres between two places from which the way between them is not known.
+#: Nanoseconds and metres between two places above which the trajectory is interrupted.
 PAUSE_NS, APART_M = 600 * 10**9, 100.0
-#: Of a payload: x, y (and yaw) of the robot when it saw the thing.
+#: Payload key: x, y (and yaw) of the robot when it saw the object.
 SEEN_FROM = "seen_from"
 
 Place = tuple[int, float, float]
 
 
 def place_of(memory: Memory) -> Place | None:
-    """Time and x, y in metres of the robot when it stored a memory; ``None`` where that is not known."""
+    """Return time and x, y in metres of the robot when it stored a memory; ``None`` if unknown."""
     found: Any = memory.position if memory.kind == "place" else memory.payload.get(SEEN_FROM)
     if not isinstance(found, list | tuple) or len(found) < 2:
         return None
@@ -40,7 +40,7 @@ def place_of(memory: Memory) -> Place | None:
 
 
 def parts_of(places: Iterable[Place]) -> list[list[Place]]:
-    """Places in the order of time, in parts between which the way is not known; none twice in a row."""
+    """Split places in order of time into connected parts, without repeated places."""
     parts: list[list[Place]] = []
     last: Place | None = None
     for place in places:
@@ -52,11 +52,11 @@ def parts_of(places: Iterable[Place]) -> list[list[Place]]:
     return parts
 
 
-@router.get("/path", summary="Where the robot was, by what it remembers", responses=answers(PathAnswer))
+@router.get("/path", summary="Trajectory of the robot", responses=answers(PathAnswer))
 async def path(
     service: ServiceOf, map_id: Annotated[str | None, Query(description="only in this map")] = None
 ) -> JsonAnswer:
-    """Lines of (nanoseconds, x, y): the places it stored, and where it stood when it saw something."""
+    """Return lines of (nanoseconds, x, y): stored places, and positions from which objects were seen."""
     plain("map_id", map_id)
 
     def read() -> dict[str, Any]:

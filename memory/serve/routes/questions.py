@@ -1,4 +1,4 @@
-"""Questions of requests: understood, put to the store, answered in a sentence and in parts."""
+"""Questions over HTTP."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from memory.questions import Questions
-from memory.questions.replying import IncompleteError, ReplyOptions, reply
-from memory.questions.understanding import Understood
+from memory.questions.replying import ReplyOptions, reply
+from memory.questions.understanding import ParsedQuestion
 from memory.serve.answers import shortened
 from memory.serve.errors import ServiceError
 from memory.serve.names import unknown
@@ -15,17 +15,13 @@ from memory.serve.openapi.requests import QUESTIONS, AskBody, at_most, moment, p
 from memory.serve.options import ServeOptions
 from memory.store import MemoryStore
 
-#: Fields that belong to a question in parts, not to one in words.
+#: Fields of a named question, which a question in words does not accept.
 _PARTS = ("what", "near", "radius_m", "polygon", "between", "since")
 _ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "still_there", "pose_to")
 
 
-def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Understood:
-    """The question of a request.
-
-    Raises:
-        ServiceError, ValueError: it is not complete; names the field.
-    """
+def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> ParsedQuestion:
+    """Return the question of a request, or raise for a missing or invalid field."""
     at_most("k", body.k, options.max_k)
     words = body.words
     for field, text in (("question", words), ("map_id", body.map_id)):
@@ -36,13 +32,12 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Unders
     if words is not None:
         for field in _PARTS:
             if getattr(body, field) is not None:
-                # Parts belong to a question by name.
                 raise unknown("question in parts", words, QUESTIONS, "question")
         found = Questions(store).understand(words, now)
         found.map_id = found.map_id or body.map_id
         return found
     if body.question is None:
-        message = "question: give one in words, or the name of one with its parts"
+        message = "question: missing. Give a question in words, or a named question with its parts"
         raise ServiceError(422, "invalid", message, "question")
     what: Any = body.what
     if isinstance(what, list):
@@ -51,9 +46,9 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Unders
     elif isinstance(what, str):
         plain("what", what)
     if what is None and body.question in _ABOUT_SOMETHING:
-        message = f"what: {body.question} needs a label, words, the id of a memory or a vector"
+        message = f"what: {body.question} needs an object: a label, words, the id of a memory or a vector"
         raise ServiceError(422, "invalid", message, "what")
-    return Understood(
+    return ParsedQuestion(
         body.question,
         what=what,
         near=None if body.near is None else tuple(body.near),
@@ -64,22 +59,12 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Unders
     )
 
 
-def _now(said: str | int, store: MemoryStore) -> int:
-    return store.newest_ns if said == "newest" else moment("now", said)
+def _now(value: str | int, store: MemoryStore) -> int:
+    return store.newest_ns if value == "newest" else moment("now", value)
 
 
-def answer(questions: Questions, asked: Understood, body: AskBody, *, most: int) -> dict[str, Any]:
-    """The answer: a sentence, the parts, and what was understood.
-
-    Args:
-        questions: to the store.
-        asked: the question.
-        body: the other fields of the request.
-        most: memories in a list of changes.
-
-    Raises:
-        ServiceError: something is missing; names the field.
-    """
+def answer(questions: Questions, asked: ParsedQuestion, body: AskBody, *, most: int) -> dict[str, Any]:
+    """Return the sentence, the answer and the parsed question; ``most`` limits lists of changes."""
     options = ReplyOptions(
         labels=body.labels,
         kinds=body.kinds,
@@ -90,10 +75,7 @@ def answer(questions: Questions, asked: Understood, body: AskBody, *, most: int)
         distance_m=body.distance_m,
         coming_from=None if body.coming_from is None else tuple(body.coming_from),
     )
-    try:
-        found = reply(questions, asked, options)
-    except IncompleteError as error:
-        raise ServiceError(422, "invalid", str(error), error.part) from error
+    found = reply(questions, asked, options)
     shown = found.asked.given()
     if not isinstance(shown.get("what", ""), str | int):
         shown["what"] = "a vector"

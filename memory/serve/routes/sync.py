@@ -1,4 +1,4 @@
-"""Requests of robots that send what they saw, and ask what others did."""
+"""Routes for ``recall sync``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ router = APIRouter(prefix="/api")
     "/sync/{store}", summary="How far the service has what a store sends", responses=answers(PositionAnswer)
 )
 async def position(service: ServiceOf, store: Annotated[str, Path(max_length=200)]) -> JsonAnswer:
-    """Where a sender goes on; see ``recall sync``."""
+    """Return the position from which a sender resumes."""
     return await service.read(lambda: position_json(service.inbox.position(store)))
 
 
 @router.post("/sync", summary="Take what a robot sends, once", responses=answers(SyncAnswer))
 async def sync(request: Request, service: ServiceOf) -> JsonAnswer:
-    """Answers once it is on the disk; a batch that comes again changes nothing."""
+    """Store a batch; a repeated batch changes nothing."""
 
     def work(body: SyncBody) -> tuple[dict[str, Any], int | None]:
         at_most("memories", len(body.batch.get("memories", ())), service.options.max_batch)
@@ -45,7 +45,7 @@ async def sync(request: Request, service: ServiceOf) -> JsonAnswer:
 
 @router.post("/pull", summary="What others saw that a store lacks", responses=answers(PullAnswer))
 async def pull(request: Request, service: ServiceOf) -> JsonAnswer:
-    """The next batch; none where nothing is new. A robot asks again with where it is then."""
+    """Return the next batch after a position; null if nothing is new."""
 
     def read(body: PullBody) -> dict[str, Any]:
         outbox = Outbox(

@@ -1,1 +1,1 @@
-"""Threads that do the work of requests, in turn and counted."""
+"""Threads that process requests."""

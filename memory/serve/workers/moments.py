@@ -1,7 +1,7 @@
-"""What takes a moment only is done by the thread of the event loop itself.
+"""Short calls that the thread of the event loop runs itself.
 
-Handing over to a thread and back takes as long as a short search. As long as the loop's thread works nobody
-is heard, so what turns out to read from the disk or to compute for long is left to threads for a while.
+Handing a call to a thread and back takes as long as a short search. But calls in the event loop block all
+requests. So after a call that was slow or read from disk, threads run the calls for a while.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import NamedTuple
 try:
     import resource
 except ImportError:  # pragma: no cover
-    resource = None  # type: ignore[assignment]  # Not on this system.
+    resource = None  # type: ignore[assignment]  # Not available on this system.
 
-#: Seconds of the processor that a moment has, and for which threads do what took longer.
+#: Maximum CPU seconds of a short call, and pause in seconds after a longer one.
 MOMENT_S, PAUSE_S = 0.005, 1.0
 
 
 class _Spent(NamedTuple):
-    """By this thread: seconds of the processor, and blocks that the system read from a disk for it."""
+    """CPU seconds and disk reads of this thread."""
 
     seconds: float
     blocks: int
 
 
 class Moments:
-    """Watches what the loop's thread does itself.
+    """Decision whether the event loop runs short calls itself.
 
     Args:
-        moment_s: seconds of the processor that it may take.
-        pause_s: seconds for which nothing is done so after what took longer, or waited for a disk.
+        moment_s: maximum CPU seconds of a short call.
+        pause_s: pause in seconds after a longer call or a disk read.
     """
 
     def __init__(self, moment_s: float = MOMENT_S, pause_s: float = PAUSE_S) -> None:
@@ -44,19 +44,19 @@ class Moments:
 
     @property
     def now(self) -> bool:
-        """Whether anything is to be done so."""
+        """True if the event loop may run a call."""
         return time.monotonic() >= self._again
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One after another: whatever else has come is heard in between."""
+        """Run calls one after another, with other events in between."""
         async with self._one:
             await asyncio.sleep(0)
             yield
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """What is done within counts."""
+        """Measure the call in this context."""
         before = _spent()
         try:
             yield
@@ -67,7 +67,7 @@ class Moments:
 
 
 def _spent() -> _Spent:
-    """Where the system does not tell of threads, all time counts."""
+    """Return the resources used so far; wall time if the system has no per-thread values."""
     if resource is None or not hasattr(resource, "RUSAGE_THREAD"):
         return _Spent(time.perf_counter(), 0)
     used = resource.getrusage(resource.RUSAGE_THREAD)

@@ -1,4 +1,4 @@
-"""Threads that say how much waits for them."""
+"""Thread pool with counters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ Result = TypeVar("Result")
 
 
 class CountedThreads(ThreadPoolExecutor):
-    """A pool of threads whose queue can be seen.
-
-    Args:
-        count: of threads.
-        name: that theirs begin with.
-    """
+    """Thread pool that counts queued and running calls."""
 
     def __init__(self, count: int, name: str) -> None:
         super().__init__(count, thread_name_prefix=name)
@@ -25,15 +20,15 @@ class CountedThreads(ThreadPoolExecutor):
 
     @property
     def waiting(self) -> int:
-        """Calls that no thread has begun."""
+        """Number of queued calls."""
         return self._waiting
 
     @property
     def working(self) -> int:
-        """Calls that a thread is at."""
+        """Number of running calls."""
         return self._working
 
-    def submit(  # type: ignore[override]  # of the base class: any arguments
+    def submit(  # type: ignore[override]  # The base class accepts arguments.
         self, function: Callable[[], Result], /
     ) -> Future[Result]:
         """Call a function in a thread."""
@@ -51,7 +46,7 @@ class CountedThreads(ThreadPoolExecutor):
         except BaseException:
             self._count(-1, 0)
             raise
-        # Whoever asked may be gone before there is a thread.
+        # The call may be cancelled before a thread starts it.
         future.add_done_callback(lambda done: self._count(-1, 0) if done.cancelled() else None)
         return future
 

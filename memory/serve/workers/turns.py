@@ -1,7 +1,7 @@
-"""Threads that work in turn.
+"""Threads that run calls one after another.
 
-Python runs one thread at a time: threads that read side by side finish no sooner, and what they take for
-handing over to each other is more than a short query takes.
+Python runs one thread at a time. Parallel readers finish no sooner, and switching between them takes longer
+than a short query.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 Result = TypeVar("Result")
-#: Seconds after which the next does not wait any longer for what is at work.
+#: Seconds after which the next call no longer waits for the running one.
 PATIENCE_S = 0.01
 
 
@@ -27,12 +27,12 @@ class _Job(NamedTuple):
 
 
 class Turns:
-    """Calls functions one after another, and those that wait beside one that takes long.
+    """Threads that run calls one after another, and start the next call in parallel to a slow one.
 
     Args:
-        threads: at most; of as many that take long, others wait for the first of them.
-        patience_s: seconds that a function may take before the next begins beside it.
-        name: of the threads.
+        threads: maximum number of threads.
+        patience_s: seconds after which a call counts as slow.
+        name: prefix of the thread names.
     """
 
     def __init__(self, threads: int, *, patience_s: float = PATIENCE_S, name: str = "turns") -> None:
@@ -41,35 +41,35 @@ class Turns:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._jobs: deque[_Job] = deque()
-        #: Stands for the thread whose turn it is; others finish what they are at and end.
+        #: Token of the thread that takes the next call; other threads end after their call.
         self._turn: object | None = None
         self._since = 0.0
         self._busy = self._working = 0
-        #: The loop that looks whether somebody waits for too long.
+        #: Event loop that checks for slow calls.
         self._watched: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     @property
     def waiting(self) -> int:
-        """Calls that no thread has begun."""
+        """Number of queued calls."""
         return len(self._jobs)
 
     @property
     def working(self) -> int:
-        """Calls that a thread is at."""
+        """Number of running calls."""
         return self._working
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """What a function returns; it runs in a thread.
+        """Call a function in a thread and return its result.
 
         Raises:
-            asyncio.CancelledError: the threads were ended before its turn.
+            asyncio.CancelledError: the threads were stopped first.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
         with self._lock:
             if self._closed:
-                raise asyncio.CancelledError("the service is ending")
+                raise asyncio.CancelledError("the service is shutting down")
             self._jobs.append(_Job(function, loop, answer))
             alone = self._turn is None
             if alone:
@@ -80,28 +80,28 @@ class Turns:
         return await answer
 
     def cancel(self) -> None:
-        """Drop what has not begun; nothing is called any more."""
+        """Drop queued calls and accept no more."""
         with self._lock:
             self._closed = True
             jobs = list(self._jobs)
             self._jobs.clear()
         for job in jobs:
-            _tell(job, _cancel)
+            _notify(job, _cancel)
         self._threads.shutdown(wait=False)
 
     def join(self) -> None:
-        """Wait until what has begun is done."""
+        """Wait for running calls."""
         self._threads.shutdown()
 
     def _begin(self) -> None:
-        """Give the turn to a thread of its own; the lock is held."""
+        """Start a thread that takes the next call. The caller holds the lock."""
         self._turn = turn = object()
         self._since = time.monotonic()
         self._busy += 1
         self._threads.submit(self._work, turn)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the next begin beside what takes long, as long as somebody waits."""
+        """Start another thread if a call is slow and others wait."""
         with self._lock:
             waits = bool(self._jobs)
             late = time.monotonic() - self._since >= self._patience_s
@@ -112,7 +112,7 @@ class Turns:
             loop.call_later(self._patience_s, self._watch, loop)
 
     def _work(self, turn: object) -> None:
-        """Call one after another as long as it is this thread's turn."""
+        """Run calls one after another while this thread has the turn."""
         while True:
             with self._lock:
                 mine = self._turn is turn
@@ -124,22 +124,22 @@ class Turns:
                 job = self._jobs.popleft()
                 self._since = time.monotonic()
                 self._working += 1
-            told: tuple[Callable[..., None], Any] | None = None
+            outcome: tuple[Callable[..., None], Any] | None = None
             try:
                 if not job.answer.cancelled():
-                    told = (_finish, job.function())
+                    outcome = (_finish, job.function())
             except BaseException as error:
-                told = (_fail, error)
+                outcome = (_fail, error)
             with self._lock:
                 self._working -= 1
-            if told is not None:
-                _tell(job, *told)
-            del job, told
+            if outcome is not None:
+                _notify(job, *outcome)
+            del job, outcome
 
 
-def _tell(job: _Job, say: Callable[..., None], *said: Any) -> None:
-    with suppress(RuntimeError):  # The loop has ended: nobody waits.
-        job.loop.call_soon_threadsafe(say, job.answer, *said)
+def _notify(job: _Job, callback: Callable[..., None], *values: Any) -> None:
+    with suppress(RuntimeError):  # The event loop has ended.
+        job.loop.call_soon_threadsafe(callback, job.answer, *values)
 
 
 def _finish(answer: asyncio.Future[Any], found: Any) -> None:

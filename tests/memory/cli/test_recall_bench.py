@@ -35,7 +35,7 @@ def test_json(recall: Recall, tmp_path: Path) -> None:
 
 def test_table(recall: Recall) -> None:
     done = recall("bench", "--count", 1000, "--dim", 8)
-    for text in ("durable insert", "recall@10", "processor:", "file system:", "measured once"):
+    for text in ("durable insert", "recall@10", "processor:", "file system:", "One short run"):
         assert text in done.output
 
 

@@ -31,7 +31,7 @@ def test_init_with_settings(recall: Recall, tmp_path: Path) -> None:
     assert done.json == {"store": str(tmp_path / "a"), "dim": 8}
     config = StoreConfig.load(tmp_path / "a")
     assert (config.half_life_s, config.capacity) == (60.0, 5)
-    assert "made b: vectors of 256 numbers" in recall("init", "b").output
+    assert "vector length 256" in recall("init", "b").output
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_add(recall: Recall, store: Path) -> None:
     assert memory.payload == {"a": [1]}
     assert memory.embedding == pytest.approx([0.6, 0.8, 0.0], abs=1e-3)
     assert memory.time_ns == 1_769_904_000 * 10**9
-    assert recall("add", store).output == "stored as 6\n"
+    assert recall("add", store).output == "stored memory 6\n"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--at", "1"], "--at takes two or three numbers"),
-        (["--payload", "["], "--payload is no JSON"),
+        (["--at", "1"], "--at needs two or three numbers"),
+        (["--payload", "["], "--payload is not valid JSON"),
         (["--payload", "[1]"], "--payload must be a JSON object"),
         (["--embedding", "[1, 2]"], "2 numbers"),
         (["--embedding", "[1, 2"], "--embedding [1, 2: "),
@@ -112,12 +112,12 @@ def test_forget_and_undo(recall: Recall, store: Path, monkeypatch: pytest.Monkey
     assert [entry["operation"] for entry in again["undone"]] == [done["operation"]]
     assert count(store) == 4
     shown = recall("forget", store, 2).output
-    assert "forgot 1 memory; take it back with: recall undo" in shown
+    assert "forgot 1 memory; undo with: recall undo" in shown
     assert recall(*shlex.split(shown)[-3:]).status == 0, "as it is printed, with the store"
     assert count(store) == 4
     monkeypatch.setenv("RECALL_STORE", str(store))
     shown = recall("forget", 2).output
-    assert re.search(r"take it back with: recall undo \d+\n", shown), "which the environment names"
+    assert re.search(r"undo with: recall undo \d+\n", shown), "which the environment names"
 
 
 def test_a_list_of_operations(recall: Recall, store: Path) -> None:
@@ -140,7 +140,7 @@ def test_several_are_undone_the_latest_first(recall: Recall, store: Path) -> Non
 def test_secure_asks(recall: Recall, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = recall("forget", store, 2, "--secure")
     assert done.status == 2
-    assert "--secure cannot be undone: confirm with --yes" in done.remarks
+    assert "--yes" in done.remarks
     for answer, status, left in (("no\n", 1, 4), ("", 1, 4), ("yes\n", 0, 3)):
         terminal = io.StringIO(answer)
         monkeypatch.setattr(terminal, "isatty", lambda: True)
@@ -225,7 +225,7 @@ def test_check_of_a_damaged_file_and_of_nothing(recall: Recall, store: Path) -> 
     done = recall("check", store, "--json")
     assert (done.status, done.json["ok"]) == (1, False)
     assert "truncated" in done.json["problems"][0]
-    assert "no such folder" in recall("check", store / "deeper").remarks
+    assert "folder not found" in recall("check", store / "deeper").remarks
     assert recall("check", store.parent).status == 2
 
 

@@ -40,24 +40,24 @@ def _known_by_name(monkeypatch: pytest.MonkeyPatch, colours: ImageTextEncoder) -
 def test_words_find_pictures(recall: Callable[..., Any], record: Path) -> None:
     done = recall("import", "new", record, "--image-encoder", "colours")
     assert done.status == 0
-    assert "1 box without a picture" in done.remarks
+    assert "1 box without an image crop" in done.remarks
     assert "3 memories from 1 line" in done.output
     found = recall("query", "new", "--like-text", "red", "--encoder", "colours", "--json").json["hits"]
     assert [hit["memory"]["id"] for hit in found] == [2, 1]
     assert found[0]["memory"]["payload"]["crop"] == str(record.parent / "crops/red.jpg")
     told = recall("ask", "new", "similar", "--like-text", "green", "--encoder", "colours")
-    assert told.output.startswith("2 memories like 'green': Car (memory 1) of ")
+    assert told.output.startswith("2 memories similar to 'green': Car (memory 1) of ")
     alike = recall("ask", "new", "similar", "1", "--encoder", "colours")
     assert "1 memory like Car (memory 1): Car (memory 2)" in alike.output
     again = recall("import", "new", record, "--image-encoder", "colours")
-    assert "0 memories from 0 lines; 1 lines were imported before" in again.output
+    assert "0 memories from 0 lines; skipped 1 line that was imported before" in again.output
     assert again.remarks == ""
 
 
 def test_lines_that_were_imported_without_say_so(recall: Callable[..., Any], record: Path) -> None:
     assert recall("import", "new", record).status == 0
     again = recall("import", "new", record, "--image-encoder", "colours")
-    assert "was imported before has no vectors of 'colours': take it back with recall undo" in again.remarks
+    assert "no vectors of 'colours'. Undo" in again.remarks
     assert recall("undo", "new", 1).status == 0
     done = recall("import", "new", record, "--image-encoder", "colours")
     assert "3 memories from 1 line" in done.output
@@ -89,10 +89,10 @@ def test_nothing_is_made_where_a_package_is_missing(
 
 def test_options_that_do_not_go_together(recall: Callable[..., Any], store: Path) -> None:
     for words, message in (
-        (("similar", "1", "--like-text", "red"), "give an ID or --like-text, not both"),
-        (("similar", "--like", "1", "--like-text", "red"), "three ways to say the same; give one"),
-        (("last-seen", "--like-text", "red"), "last-seen does not take --like-text"),
-        (("where is the mug?", "--encoder", "colours"), "a question in words does not take --encoder"),
+        (("similar", "1", "--like-text", "red"), "an ID and --like-text exclude each other"),
+        (("similar", "--like", "1", "--like-text", "red"), "exclude each other"),
+        (("last-seen", "--like-text", "red"), "last-seen does not accept --like-text"),
+        (("where is the mug?", "--encoder", "colours"), "a question in words does not accept --encoder"),
     ):
         done = recall("ask", store, *words)
         assert (done.status, message in done.remarks) == (2, True), done.remarks

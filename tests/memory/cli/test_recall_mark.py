@@ -20,7 +20,7 @@ def test_marking_and_taking_it_back(recall: Recall, tmp_path: Path) -> None:
     with MemoryStore.open(tmp_path / "yard", dim=4) as store:
         store.add([Memory(time_ns=0, label="Car"), Memory(time_ns=0, label="Cup")])
     done = recall("mark", "yard", 1, "--at", "1970-01-01T00:01:00", "--why", "nothing there")
-    assert "marked 1 memory gone; take it back with: recall undo yard 2" in done.output
+    assert "marked 1 memory as gone; undo with: recall undo yard 2" in done.output
     explained = recall("explain", "yard", 1).output
     assert "gone since 1970-01-01 00:01:00 UTC, present before: nothing there" in explained
     found = recall("mark", "yard", "1-2", "--state", "unknown", "--json").json
@@ -40,5 +40,5 @@ def test_consolidate_says_what_can_no_longer_be_undone(
     assert "can no longer be undone" not in recall("consolidate", "yard").output
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + 31 * 86_400 * 10**9)
-    assert "2 operations up to 2 can no longer be undone" in recall("consolidate", "yard").output
+    assert "2 operations up to number 2 can no longer be undone" in recall("consolidate", "yard").output
     assert recall("consolidate", "yard", "--json").json["trimmed"]["operations"] == 0

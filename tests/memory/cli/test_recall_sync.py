@@ -32,7 +32,7 @@ def test_a_folder_to_another(recall: Recall, store: Path, shared: Path) -> None:
     assert done.output == "sent as store: 4 memories new\n"
     recall("forget", store, 1)
     done = recall("sync", store, shared, "--robot", "store")
-    assert done.output == "sent as store: 0 memories new, 1 gone\n"
+    assert done.output == "sent as store: 0 memories new, 1 removed\n"
     assert recall("sync", store, shared).output == "sent as store: nothing new\n"
     found = recall("sync", store, shared, "--json").json
     counts = dict.fromkeys(("added", "changed", "removed", "kept", "batches", "future", "ahead_ns"), 0)
@@ -47,7 +47,7 @@ def test_what_others_saw_comes_back(recall: Recall, store: Path, shared: Path, t
     recall("add", tmp_path / "two", "--label", "trolley", "--at", "5", "6")
     recall("sync", tmp_path / "two", shared)
     done = recall("sync", store, shared, "--pull")
-    assert done.output == "sent as store: 4 memories new\nbrought back: 1 memory new\n"
+    assert done.output == "sent as store: 4 memories new\npulled: 1 memory new\n"
     assert "two" in recall("query", store, "--text", "trolley", "--json").output
     assert recall("sync", store, shared, "--pull", "--json").json["pulled"]["batches"] == 0
 
@@ -68,10 +68,10 @@ def test_a_store_put_back_is_refused(recall: Recall, store: Path, shared: Path, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("store", "nowhere"), "there is no store at nowhere: recall init makes one"),
-        (("nowhere", "shared"), "there is no store in nowhere"),
-        (("store",), "something is missing"),
-        (("store", "shared", "--limit-rate", "5"), "--limit-rate is for a service"),
+        (("store", "nowhere"), "no store at nowhere"),
+        (("nowhere", "shared"), "no store in nowhere"),
+        (("store",), "an argument is missing"),
+        (("store", "shared", "--limit-rate", "5"), "--limit-rate needs"),
         (("store", "http://127.0.0.1:9", "--limit-rate", "0"), "--limit-rate must be above 0"),
         (("store", "http://127.0.0.1:9"), "cannot reach http://127.0.0.1:9"),
         (("store", "shared", "--batch", "0"), "--batch must be at least 1"),
@@ -116,11 +116,11 @@ def test_a_service(
     monkeypatch.setenv("RECALL_TOKEN", "secret")
     start = time.monotonic()
     done = recall("sync", store, service, "--pull", "--batch", "2", "--limit-rate", "8")
-    assert done.output == "sent as store: 4 memories new\nbrought back: nothing new\n", done.remarks
+    assert done.output == "sent as store: 4 memories new\npulled: nothing new\n", done.remarks
     assert time.monotonic() - start > 0.1
     with MemoryStore.open(shared, readonly=True) as there, MemoryStore.open(store, readonly=True) as here:
         assert len(there) == len(here) == 4
         for one, other in zip(there.database.get([1, 2, 3, 4]), here.database.get([1, 2, 3, 4]), strict=True):
             assert (one.embedding == other.embedding).all()
     recall("forget", store, 1)
-    assert recall("sync", store, service).output == "sent as store: 0 memories new, 1 gone\n"
+    assert recall("sync", store, service).output == "sent as store: 0 memories new, 1 removed\n"

@@ -14,7 +14,7 @@ from PIL import Image
 
 from memory import Memory, MemoryStore
 from memory.cli import main
-from memory.encode import Calibration, ClassNameEncoder, open_image_text_encoder
+from memory.encode import ClassNameEncoder, PruningExamples, open_image_text_encoder
 from memory.encode.class_names import _names
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "a", "red", "lorry", "of", "photo"]
@@ -86,7 +86,7 @@ def test_models_with_two_of_every_four_weights(tmp_path: Path) -> None:
     dense, texts = open_image_text_encoder(tmp_path), ["a red lorry", "of a photo"]
     half = open_image_text_encoder(tmp_path, precision="bfloat16")
     chosen = open_image_text_encoder(
-        tmp_path, sparsify="2:4", calibration=Calibration(pictures(20), texts * 4)
+        tmp_path, sparsify="2:4", calibration=PruningExamples(pictures(20), texts * 4)
     )
     layers = [type(layer).__name__ for layer in chosen._model.modules()]  # type: ignore[attr-defined]
     assert layers.count("SparseLinear") == 26
@@ -99,7 +99,7 @@ def test_models_with_two_of_every_four_weights(tmp_path: Path) -> None:
         assert (whole * rounded).sum(axis=1).min() > 0.99
         assert 0.3 < (whole * sparse).sum(axis=1).min() < 0.9999
     with pytest.raises(ValueError, match="images and texts"):
-        open_image_text_encoder(tmp_path, sparsify="2:4", calibration=Calibration([], texts))
+        open_image_text_encoder(tmp_path, sparsify="2:4", calibration=PruningExamples([], texts))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -120,7 +120,7 @@ def test_models_of_open_clip(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.linalg.norm(np.concatenate([seen, said]), axis=1), 1.0, atol=1e-6)
     np.testing.assert_allclose(encoder.encode_images(pictures(3), batch_size=1), seen, atol=1e-5)
     chosen = open_image_text_encoder(
-        tmp_path, sparsify="2:4", calibration=Calibration(pictures(4), ["a red lorry"])
+        tmp_path, sparsify="2:4", calibration=PruningExamples(pictures(4), ["a red lorry"])
     )
     # Attention of open_clip is torch's own and stays dense.
     layers = {type(layer).__name__ for layer in chosen._model.modules()}  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def test_names_of_all_classes() -> None:
 
 
 def test_what_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"neither config\.json nor open_clip_config\.json"):
+    with pytest.raises(ValueError, match=r"no config\.json or open_clip_config\.json"):
         open_image_text_encoder(tmp_path)
     for library, name in (("transformers", "google/siglip"), ("open_clip", "hf-hub:apple/MobileCLIP2-S0")):
         monkeypatch.setitem(sys.modules, library, None)

@@ -42,7 +42,7 @@ def test_no_scenes() -> None:
 
 @pytest.mark.parametrize("radius_m", [None, 15.0])
 @given(st.integers(1, 90), st.integers(0, 2**31))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_the_order_of_tokens_does_not_matter(radius_m: float | None, count: int, seed: int) -> None:
     encoder = SceneEncoder(
         SceneEncoderConfig(dim=32, width=32, layers=2, heads=2, hidden=48, radius_m=radius_m)

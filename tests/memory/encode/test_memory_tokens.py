@@ -42,7 +42,7 @@ def test_moments_are_those_of_the_points_above_the_ground() -> None:
 
 
 @given(st.integers(0, 2**31), st.integers(0, 80))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_order_of_points_does_not_matter(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     points = rng.uniform(-30, 30, (count, 3)) * [1, 1, 0.1]

@@ -80,7 +80,7 @@ def test_options_that_there_are_not() -> None:
             encoder(precision="int8")
         with pytest.raises(ValueError, match="sparsify must be '2:4' or None, got '1:4'"):
             encoder(sparsify="1:4")
-    with pytest.raises(ValueError, match="calibration is for sparsify='2:4'"):
+    with pytest.raises(ValueError, match="calibration needs sparsify='2:4'"):
         TextEncoder(calibration=["a door"])
     with pytest.raises(TypeError, match="list of strings"):
         TextEncoder(sparsify="2:4", calibration="a door")

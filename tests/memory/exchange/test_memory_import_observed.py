@@ -19,7 +19,7 @@ from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
 from memory.store import Kept, MemoryStore
 from memory.types import Memory
-from memory.wording.reasons import Plain, Said
+from memory.wording.reasons import FixedReason, FreeText
 
 DIM = 4
 CONFIG = StoreConfig(reservoir=ReservoirConfig(share=0.0, least=2))
@@ -158,7 +158,7 @@ def test_every_reason_has_its_sort() -> None:
         *(dataclasses.replace(memory, time_ns=10**15, importance=value) for value in (0.4, 0.5, 0.6, 0.1)),
     ]
     said = [reservoir.offer(at, one, one.importance or 0.0) for at, one in enumerate(offers)]
-    reasons = [decision.why for decision in said] + [Plain(sort="displaced")]
+    reasons = [decision.why for decision in said] + [FixedReason(sort="displaced")]
     causes = [cause_of(Kept(None, reason, 0.5)) for reason in reasons]
     assert set(causes) == set(CAUSES.values())
-    assert cause_of(Kept(None, Said(text="something new"), 0.5)) == "other reasons"
+    assert cause_of(Kept(None, FreeText(text="something new"), 0.5)) == "other reasons"

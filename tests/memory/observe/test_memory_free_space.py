@@ -146,7 +146,7 @@ def test_import_marks_what_the_frames_looked_through(
     assert main(["import", store, str(second), "--no-free", "--json"]) == 0
     assert "gone" not in json.loads(capsys.readouterr().out)
     assert main(["import", store, str(second)]) == 0
-    assert "1 thing is gone, whose place was seen free: " in capsys.readouterr().out
+    assert "1 object is gone, because its place was seen free: " in capsys.readouterr().out
     with MemoryStore.open(store) as opened:
         states = {(one.position[0], one.state) for one in opened.find(Filter())}
     assert states == {(12.0, "gone"), (0.0, "present")}

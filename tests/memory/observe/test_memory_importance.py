@@ -55,7 +55,7 @@ def test_the_largest_contribution_comes_first_and_those_of_zero_are_not_named() 
     assert str(scored.explain(0)) == "; ".join(
         [
             "importance 0.52",
-            "nothing like it is known here (+0.50)",
+            "nothing similar is known here (+0.50)",
             "its class is common, rarity 0.10 (+0.02)",
         ]
     )
@@ -63,7 +63,7 @@ def test_the_largest_contribution_comes_first_and_those_of_zero_are_not_named() 
         [
             "importance 1.00",
             "marked by the user (+0.80)",
-            "much came of it, 1.00 (+0.20)",
+            "high reward, 1.00 (+0.20)",
         ]
     )
     assert {name: values[1] for name, values in scored.parts.items()} == {

@@ -169,7 +169,7 @@ def test_an_observation_that_is_known_already_matches_itself() -> None:
     assert change.known[0].state == "present"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.integers(0, 8), st.integers(0, 6))
 def test_the_answers_agree_with_each_other(seed: int, things: int, sights: int, looks: int) -> None:
     rng = np.random.default_rng(seed)

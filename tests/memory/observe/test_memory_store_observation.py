@@ -73,10 +73,10 @@ def test_an_observation_is_explained_by_its_importance(store: MemoryStore) -> No
     first, second = store.observe([cup(marked=True), cup(0.1)])
     assert first.id is not None
     assert second.id is None
-    assert "others matter more" in second.reason
+    assert "others are more important" in second.reason
     told = store.explain(first.id)
     assert told.status == "kept"
-    assert told.reasons[0] == "it is marked: it is never forgotten on its own"
+    assert told.reasons[0] == "it is marked, so it is never forgotten automatically"
     assert any("the first of its kind at this place; importance 1.00" in reason for reason in told.reasons)
     assert any("marked by the user" in reason for reason in told.reasons)
     assert told.parts["importance"] == first.importance == 1.0
@@ -93,14 +93,14 @@ def test_what_displaces_is_explained_and_can_be_undone(location: Path | str) -> 
         assert [memory.id for memory in store.find(Filter(), newest_first=False)] == [first.id, third.id]
         told = store.explain(second.id)  # type: ignore[arg-type]
         assert told.status == "forgotten"
-        assert "displaced by more important observations" in told.reasons[0]
+        assert "replaced by more important observations" in told.reasons[0]
         assert "displaced" not in store.explain(third.id).history[0][2]
         store.undo(store.generation)
         assert [memory.id for memory in store.find(Filter(), newest_first=False)] == [first.id, second.id]
         # What was taken back leaves its room; within one call the better one wins at once.
         kept = store.observe([cup(3, reward=1.0), cup(4, reward=2.0)])
         assert kept[0].id is None
-        assert kept[0].reason == "displaced by a more important one"
+        assert kept[0].reason == "replaced by a more important one"
         assert kept[1].id is not None
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.observe.views import Views, expected_visible
@@ -49,7 +49,6 @@ def test_range_and_field_of_view(point: tuple[float, float, float], seen: bool) 
     assert expected_visible(view, [point]).tolist() == [[seen]]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 2 * math.pi))
 def test_each_pair_is_the_rule_written_out(seed: int, whole: float) -> None:
     rng = np.random.default_rng(seed)

@@ -52,7 +52,7 @@ def test_written_changed_removed_and_undone(tmp_path: Path) -> None:
         assert database.check().ok
     with SqliteDatabase.open(tmp_path, readonly=True) as database:
         assert database.get([id])[0].visits == VISITS
-        assert database.seen(Filter(between_ns=(50, 100)))[0].tolist() == [id]
+        assert database.ids_seen(Filter(between_ns=(50, 100)))[0].tolist() == [id]
 
 
 def test_one_sight_takes_no_row_and_no_page(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_damaged_visits_are_found_and_a_repair_says_that_they_are_lost(
         if not readable:
             with pytest.raises(CorruptStoreError, match="visits"):
                 database.get([1])
-        database.seen(Filter(between_ns=(0, 10)))
+        database.ids_seen(Filter(between_ns=(0, 10)))
         done = database.check(repair=True)
         assert done.ok, str(done)
         assert done.lost == ("visits of memory 1",)

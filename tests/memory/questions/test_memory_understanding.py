@@ -334,18 +334,18 @@ def test_times() -> None:
     assert span_of("Sunday", NOW) == day("2026-01-04")
     assert span_of("2026-01-08 10:00:05", NOW) == (at("2026-01-08T10:00:05"),) * 2
     for words in ("soon", "25:00", "13pm", "9:75", ""):
-        with pytest.raises(ValueError, match=r"no time|no \S+ in a day"):
+        with pytest.raises(ValueError, match="is not a time"):
             span_of(words, NOW)
-    with pytest.raises(ValueError, match="64 bits"):
+    with pytest.raises(ValueError, match="out of range"):
         span_of("last 999999 weeks", NOW)
 
 
 def test_what_cannot_be_asked() -> None:
-    with pytest.raises(ValueError, match="no question"):
+    with pytest.raises(ValueError, match="question is empty"):
         understand("?!", NOW)
-    with pytest.raises(ValueError, match="at most 500"):
+    with pytest.raises(ValueError, match="500 characters"):
         understand("where " * 100, NOW)
-    with pytest.raises(ValueError, match="nearest to what"):
+    with pytest.raises(ValueError, match="needs a point"):
         understand("where is the nearest car?", NOW)
     with pytest.raises(ValueError, match="is after"):
         understand("what happened between today and yesterday", NOW)

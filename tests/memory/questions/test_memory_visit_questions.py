@@ -163,6 +163,6 @@ def test_undoing_a_merge_brings_every_sight_back_and_redoing_it_the_visits(tmp_p
 def test_a_time_is_needed(tmp_path: Path) -> None:
     with (
         MemoryStore.open(tmp_path, dim=DIM) as store,
-        pytest.raises(ValueError, match="between_ns is needed"),
+        pytest.raises(ValueError, match="give between_ns"),
     ):
         store.find_seen(Filter())

@@ -75,7 +75,7 @@ def test_a_step_that_fails_is_reported_and_the_next_one_runs(caplog: pytest.LogC
     while not ran.wait(0.01):
         mover.wake()
     mover.stop()
-    assert "could not be moved" in caplog.text
+    assert "failed to move" in caplog.text
     assert "no room" in caplog.text
 
 

@@ -154,8 +154,8 @@ def test_ask_in_words_and_in_parts(client: Any) -> None:
     assert asked(question="go to the charger")["answer"]["position"] == [0, 0, 0]
     assert [hit["memory"]["id"] for hit in asked(question="mugs")["answer"]["hits"]] == [3, 2]
     unknown = asked(question="unicorns")["sentence"]
-    assert unknown.startswith("Nothing is remembered of unicorns. Ask such as “where is")
-    assert unknown.endswith("There are 4 memories: 2 Mug, 1 Charger and 1 Door.")
+    assert unknown.startswith("No memories match 'unicorns'. Ask for example: 'where is")
+    assert unknown.endswith("The store has 4 memories: 2 Mug, 1 Charger and 1 Door.")
     many = asked(question="how many mugs are there?")
     assert (many["question"], many["answer"]["memories"]) == ("how_many", 2)
     newest = asked(question="what did you see in the last hour?", now="newest")["answer"]
@@ -206,7 +206,7 @@ def test_marking_what_is_gone(client: Any, store: MemoryStore) -> None:
     assert ids(client.post("/api/query", {"labels": ["Mug"], "states": ["gone"]})) == [3, 2]
     assert ids(client.post("/api/query", {"embedding": [0, 1, 0], "states": ["present"], "k": 1})) != [2]
     asked = {"question": "search", "what": "Mug", "states": ["present"]}
-    assert "Nothing is remembered of Mug" in client.post("/api/ask", asked).json()["sentence"]
+    assert "No memories of 'Mug'" in client.post("/api/ask", asked).json()["sentence"]
     assert client.post("/api/query", {"states": ["lost"]}).status_code == 422
     assert "not seen in passing" in json.dumps(client.get("/api/explain/2").json()["history"])
     assert client.post("/api/undo", {"generation": 2}).json()["undone"] == 2

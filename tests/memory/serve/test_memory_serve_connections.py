@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memory.serve.limits.connections import Together
+from memory.serve.limits.connections import BufferedTransport
 from memory.store import MemoryStore
 from memory.types import Memory
 
@@ -27,7 +27,7 @@ _PROGRAM = """
 import sys
 from memory.serve.options import ServeOptions
 from memory.serve.running import serve
-from memory.serve.limits.connections import Together
+from memory.serve.limits.connections import BufferedTransport
 from memory.store import MemoryStore
 
 limits = ServeOptions(rate=0.0, header_timeout_s=3.0, body_timeout_s=3.0, max_connections=8)
@@ -212,7 +212,7 @@ class _Wire:
 def test_what_is_written_at_once_is_sent_at_once() -> None:
     async def run() -> None:
         wire = _Wire()
-        found = Together(wire, asyncio.get_running_loop())
+        found = BufferedTransport(wire, asyncio.get_running_loop())
         found.write(b"head ")
         found.write(b"body")
         assert wire.told == []
@@ -231,7 +231,7 @@ def test_what_is_written_at_once_is_sent_at_once() -> None:
         assert wire.told[2:] == [b"last", "close"]
 
         wire = _Wire()
-        found = Together(wire, asyncio.get_running_loop())
+        found = BufferedTransport(wire, asyncio.get_running_loop())
         found.write(b"lost")
         found.abort()
         await asyncio.sleep(0)

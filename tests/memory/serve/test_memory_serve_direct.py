@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from memory.serve import create_app
-from memory.serve.direct_routes import Direct
+from memory.serve.direct_routes import DirectRoutes
 from memory.serve.guard import Guard
 from memory.store import MemoryStore
 
@@ -41,9 +41,9 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def direct_of(app: Any) -> Direct:
+def direct_of(app: Any) -> DirectRoutes:
     """The part of an application that goes past the rest."""
-    return next(each for each in passed(app) if isinstance(each, Direct))
+    return next(each for each in passed(app) if isinstance(each, DirectRoutes))
 
 
 def passed(app: Any) -> list[Any]:
@@ -62,7 +62,7 @@ def test_the_addresses_are_those_whose_body_is_all_that_is_read(store: MemorySto
 
 def test_every_request_passes_the_guard_first(store: MemoryStore, make_client: Callable[..., Any]) -> None:
     kinds = [type(each) for each in passed(create_app(store))]
-    assert kinds.index(Guard) < kinds.index(Direct)
+    assert kinds.index(Guard) < kinds.index(DirectRoutes)
     client = make_client(token="a-long-secret")
     assert client.ask("POST", "/api/query", json={"k": 1}).status_code == 401
     assert client.ask("POST", "/api/query", json={"k": 1}, headers={"host": ""}).status_code == 400
@@ -70,8 +70,8 @@ def test_every_request_passes_the_guard_first(store: MemoryStore, make_client: C
 
 def test_answers_are_those_of_the_framework(client: Any, store: MemoryStore) -> None:
     around: Any = create_app(store)
-    around.before = [each for each in around.before if each.func is not Direct]
-    assert not any(isinstance(each, Direct) for each in passed(around))
+    around.before = [each for each in around.before if each.func is not DirectRoutes]
+    assert not any(isinstance(each, DirectRoutes) for each in passed(around))
     straight = client.transport
     for method, path, named in REQUESTS:
         client.transport = straight

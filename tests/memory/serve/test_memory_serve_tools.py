@@ -214,5 +214,5 @@ def test_a_misspelt_argument_is_refused_with_the_nearest(folder: Path) -> None:
         tool = next(
             tool for tool in create_tool_server(store)._tool_manager.list_tools() if tool.name == "query"
         )
-        with pytest.raises(ValueError, match=r"lable: there is no such argument; did you mean labels\?"):
+        with pytest.raises(ValueError, match=r"lable: unknown argument. Did you mean labels\?"):
             tool.fn_metadata.arg_model.model_validate({"lable": ["Mug"]})

@@ -186,7 +186,7 @@ def test_on_the_command_line(
     tell("bad", sight(200))
     shared.close()
     assert main(["trust", str(location), "bad", "0.2", "--why", "loose"]) == 0
-    assert "bad is trusted 0.2 from now on; take it back with: recall undo " in capsys.readouterr().out
+    assert "trust of bad is now 0.2; undo with: recall undo " in capsys.readouterr().out
     assert main(["robots", str(location)]) == 0
     assert "0.2" in capsys.readouterr().out
     assert main(["robots", str(location), "--json"]) == 0

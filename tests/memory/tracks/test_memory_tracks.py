@@ -19,7 +19,7 @@ from memory.merging.tracks import TRACKS, join_tracks, things_of, tracks_of
 from memory.questions import Questions
 from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
-from memory.tracks.collection import MOST_SAMPLES, Gathered
+from memory.tracks.collection import MOST_SAMPLES, TrackSamples
 from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import phases_of
 from memory.types import Memory
@@ -161,9 +161,9 @@ def test_what_drives_off_does_not_jump(step_s: float) -> None:
 def test_bad_sights_are_named() -> None:
     with pytest.raises(ValueError, match=r"boxes must have shape \(1, 7\), got \(2, 7\)"):
         Sights(time_ns=0, track_id=[1], boxes=np.zeros((2, 7)), labels=["Car"], scores=[1.0])
-    with pytest.raises(ValueError, match="labels must have 1 rows, one a track, got 0"):
+    with pytest.raises(ValueError, match="labels must have 1 rows, one per track, got 0"):
         Sights(time_ns=0, track_id=[1], boxes=np.zeros((1, 7)), labels=[], scores=[1.0])
-    with pytest.raises(ValueError, match="a number comes twice"):
+    with pytest.raises(ValueError, match="an id is repeated"):
         Sights(time_ns=0, track_id=[1, 1], boxes=np.zeros((2, 7)), labels=["Car"] * 2, scores=[1.0] * 2)
     with pytest.raises(ValueError, match="boxes must be finite"):
         Sights(time_ns=0, track_id=[1], boxes=np.full((1, 7), np.nan), labels=["Car"], scores=[1.0])
@@ -171,7 +171,7 @@ def test_bad_sights_are_named() -> None:
     tracks.see(sights(1.0))
     with pytest.raises(ValueError, match="must not go backwards, got 500000000 after 1000000000"):
         tracks.see(sights(0.5))
-    with pytest.raises(ValueError, match="recording must be named"):
+    with pytest.raises(ValueError, match="recording needs a name"):
         TrackMemories("")
     with pytest.raises(ValueError, match="stay_m must be finite and above 0, got 0"):
         TrackOptions(stay_m=0)
@@ -184,7 +184,7 @@ def test_no_track_at_all() -> None:
 
 
 def test_samples_stay_few() -> None:
-    track, count = Gathered(), 5 * MOST_SAMPLES
+    track, count = TrackSamples(), 5 * MOST_SAMPLES
     for at in range(count):
         track.add(sights(at / 10, t1=(at, 0)), 0)
     assert len(track.times_ns) <= MOST_SAMPLES
@@ -234,7 +234,7 @@ def test_how_many_counts_things_by_their_tracks(parked_and_driven: Path) -> None
         # Where it stood first, how it drove, where it stands since; and the other one.
         assert (cars.memories, cars.things) == (4, 2)
         assert str(cars).startswith(
-            "2 present and 2 moved away, of 4 memories of Car, 2 things by their tracks; seen 4"
+            "2 present and 2 moved away, of 4 memories of Car, 2 objects by their tracks; seen 4"
         )
         first = asked.how_many("Car", between_ns=(0, 3 * SECOND))
         assert (first.memories, first.things) == (2, 2)
@@ -255,7 +255,7 @@ def test_everything_that_passed_a_place_is_kept(tmp_path: Path) -> None:
         kept = store.observe_logged(remembered(*moments)).kept
         assert len(kept) == 30
         assert all(one.id is not None for one in kept)
-        assert kept[-1].reason == "a track, which is a thing with all its sights"
+        assert kept[-1].reason == "a track with all observations of an object"
         store.consolidate()
         assert Questions(store).how_many("Car").things == 30
         # A single sight has no more room than before.

@@ -102,7 +102,7 @@ def test_what_has_faded_goes_where_there_is_room() -> None:
 def test_reasons_name_map_capacity_and_keep_value(name: str, words: str) -> None:
     table = records((1, 90, 4, 0.8, False), (2, 0, 5, 0.9, False))
     chosen = select_to_forget(table, Policy(name=name), 1, NOW)  # type: ignore[arg-type]
-    assert tuple(map(str, chosen.values())) == (f"map 'home' holds 2 of at most 1: {words}",)
+    assert tuple(map(str, chosen.values())) == (f"map 'home' has 2 memories, its capacity is 1: {words}",)
 
 
 def test_the_clock_may_go_backwards_and_times_may_be_anything() -> None:

@@ -18,15 +18,15 @@ from memory.persistence.sqlite.database import SqliteDatabase
 from memory.store import MemoryStore
 from memory.types import Memory
 from memory.wording.reasons import (
-    First,
-    Forgotten,
-    Plain,
-    Ranked,
+    FirstReason,
+    FixedReason,
+    ForgettingReason,
+    FreeText,
+    MergeReason,
+    NoveltyReason,
+    RankReason,
     Reason,
-    Said,
-    SameThing,
-    Scored,
-    Unlike,
+    ScoreReason,
     in_words,
     reason_of,
 )
@@ -34,53 +34,55 @@ from memory.wording.reasons import (
 STORES = Path(__file__).parents[1] / "persistence" / "stores"
 WORTH: dict[str, Any] = {"half_life_s": 86_400.0, "value": 0.5, "unused_s": 7200.0, "uses": 3}
 REASONS: list[tuple[Reason, str]] = [
-    (Said(text="the owner asked"), "the owner asked"),
-    (First(thing="Secret"), "the first of its kind at this place"),
-    (Plain(sort="first vector"), "the first with an embedding at this place"),
-    (Plain(sort="again"), "another event than the one before at this place"),
-    (Plain(sort="marked"), "marked by the user"),
-    (Plain(sort="track"), "a track, which is a thing with all its sights"),
-    (Plain(sort="displaced"), "displaced by a more important one"),
+    (FreeText(text="the owner asked"), "the owner asked"),
+    (FirstReason(thing="Secret"), "the first of its kind at this place"),
+    (FixedReason(sort="first vector"), "the first with an embedding at this place"),
+    (FixedReason(sort="again"), "a new event at this place"),
+    (FixedReason(sort="marked"), "marked by the user"),
+    (FixedReason(sort="track"), "a track with all observations of an object"),
+    (FixedReason(sort="displaced"), "replaced by a more important one"),
     (
-        Plain(sort="gave way"),
-        "displaced by more important observations of the same place and time",
+        FixedReason(sort="gave way"),
+        "replaced by more important observations of the same place and time",
     ),
-    (Unlike(similarity=0.256), "unlike everything unique at this place, similarity 0.26"),
-    (Ranked(sort="room", seen=9, room=2), "of 9 at this place and time, 2 are kept, and there is room"),
+    (NoveltyReason(similarity=0.256), "not similar to any unique memory at this place, similarity 0.26"),
+    (RankReason(sort="room", seen=9, room=2), "of 9 at this place and time, 2 are kept, and there is room"),
     (
-        Ranked(sort="more", seen=9, room=2, than=7),
-        "of 9 at this place and time, 2 are kept; it matters more than memory 7",
-    ),
-    (
-        Ranked(sort="more", seen=9, room=2),
-        "of 9 at this place and time, 2 are kept; it matters more than one that came just before it",
+        RankReason(sort="more", seen=9, room=2, than=7),
+        "of 9 at this place and time, 2 are kept; it is more important than memory 7",
     ),
     (
-        Ranked(sort="less", seen=9, room=2, similarity=0.9),
-        "like one that is kept, similarity 0.90; of 9 at this place and time, 2 are kept, and others matter"
-        " more",
+        RankReason(sort="more", seen=9, room=2),
+        "of 9 at this place and time, 2 are kept; it is more important than one that came just before it",
     ),
     (
-        Scored(total=0.8, parts={"novelty": (1.0, 0.5), "uncertainty": (0.1, 0.3)}),
-        "importance 0.80; nothing like it is known here (+0.50); the detector was nearly sure, uncertainty"
+        RankReason(sort="less", seen=9, room=2, similarity=0.9),
+        "similar to a kept one, similarity 0.90; of 9 at this place and time, 2 are kept, and others are"
+        " more important",
+    ),
+    (
+        ScoreReason(total=0.8, parts={"novelty": (1.0, 0.5), "uncertainty": (0.1, 0.3)}),
+        "importance 0.80; nothing similar is known here (+0.50); the detector was almost sure, uncertainty"
         " 0.10 (+0.30)",
     ),
     (
-        Forgotten(sort="full", policy="frequency", keep_value=3.0, held=9, most=8, map_id="Secret", **WORTH),
-        "its map holds 9 of at most 8: used 3 times",
+        ForgettingReason(
+            sort="full", policy="frequency", keep_value=3.0, held=9, most=8, map_id="Secret", **WORTH
+        ),
+        "its map has 9 memories, its capacity is 8: used 3 times",
     ),
     (
-        Forgotten(sort="faded", policy="decay", keep_value=0.25, least=0.3, map_id="Secret", **WORTH),
+        ForgettingReason(sort="faded", policy="decay", keep_value=0.25, least=0.3, map_id="Secret", **WORTH),
         "its keep-value is below 0.3: decayed to 0.25, not used for 2.0 hours, half-life 24.0 hours",
     ),
     (
-        SameThing(
+        MergeReason(
             memories=2, kind="object", deviations=1.4142, similarity=0.9, label="Secret", map_id="Secret"
         ),
         "2 memories of kind object within 1.41 standard deviations of one place, similarity at least 0.90",
     ),
     (
-        SameThing(memories=3, kind="object", deviations=0.0, came_back=True),
+        MergeReason(memories=3, kind="object", deviations=0.0, came_back=True),
         "3 memories of kind object within 0.00 standard deviations of one place; it was gone and came back",
     ),
 ]
@@ -96,17 +98,17 @@ def test_the_log_has_a_reason_without_names(reason: Reason, words: str) -> None:
 
 
 def test_with_names_while_the_memory_is_there() -> None:
-    assert str(First(thing="Car")) == "the first Car at this place"
-    full = Forgotten(sort="full", policy="lru", keep_value=1.0, held=2, most=1, map_id="home", **WORTH)
-    assert str(full) == "map 'home' holds 2 of at most 1: not used for 2.0 hours"
-    same = SameThing(memories=2, kind="object", deviations=1.0, label="Cup", map_id="home")
+    assert str(FirstReason(thing="Car")) == "the first Car at this place"
+    full = ForgettingReason(sort="full", policy="lru", keep_value=1.0, held=2, most=1, map_id="home", **WORTH)
+    assert str(full) == "map 'home' has 2 memories, its capacity is 1: not used for 2.0 hours"
+    same = MergeReason(memories=2, kind="object", deviations=1.0, label="Cup", map_id="home")
     assert "kind object and label 'Cup' within" in str(same)
     assert str(same).endswith("of one place in map 'home'")
 
 
 @pytest.mark.parametrize("said", ["", "tidy", 7, {"sort": "none"}, {"sort": "first", "name": 1}, {"a": 1}])
 def test_what_is_no_reason_is_somebodys_words(said: Any) -> None:
-    assert reason_of(said) == Said(text=str(said))
+    assert reason_of(said) == FreeText(text=str(said))
 
 
 def test_no_reason_is_no_words() -> None:
@@ -174,8 +176,8 @@ def test_the_sentences_of_a_store_of_version_3_stay(tmp_path: Path) -> None:
         )
         assert "displaced by more important observations of the same place and time" in details
         assert (
-            "made of 6, 7: 2 memories of kind object within 0.24 standard deviations of one place, similarity"
-            " at least 1.00"
+            "merged from 6, 7: 2 memories of kind object within 0.24 standard deviations of one place,"
+            " similarity at least 1.00"
         ) in details
         assert any(what.startswith("its map holds 5 of at most 4: value 0.50") for what in details)
         assert details[-1] == "gone since 1970-01-01 16:40:00 UTC, present before: the shelf was empty"

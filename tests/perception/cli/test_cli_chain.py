@@ -121,9 +121,9 @@ def test_a_stream_is_imported_as_it_is_read_and_known_again(
     assert first.status == 0
     assert "standard input: " in first.output
     assert "memories from 3 lines" in first.output
-    assert "without a vector" in first.remarks
+    assert "without an embedding" in first.remarks
     again = recall("import", store, "-", "--min-score", 0, piped=done.output)
-    assert "0 memories from 0 lines; 3 lines were imported before" in again.output
+    assert "0 memories from 0 lines; skipped 3 lines that were imported before" in again.output
     told = recall("ask", store, "have I seen this before?")
     assert told.status == 2
     assert "none of the newest objects has a vector" in told.remarks

@@ -7,7 +7,7 @@ import { plural, timeElement } from "./format.js";
 const PORTION = 50;
 const WORDS = {
   add: "Added", observe: "Observed", seen: "Seen again", merge: "Merged", forget: "Forgot", remove: "Forgot",
-  mark: "Marked", undo: "Took back", repose: "Moved", erase: "Erased for good", update: "Changed",
+  mark: "Marked", undo: "Undid", repose: "Moved", erase: "Erased for good", update: "Changed",
 };
 /** Operations that make memories go away. */
 const FORGETTING = new Set(["forget", "remove"]);
@@ -17,7 +17,7 @@ const FINAL = new Set(["seen", "erase"]);
 const what = (entry) => `${WORDS[entry.operation] ?? entry.operation} ${entry.undoes ? `operation ${entry.undoes}` : plural(entry.ids_count, "memory", "memories")}`;
 
 export class Activity {
-  /** @param {Object} calls `changed()` after something was taken back, `readonly()` */
+  /** @param {Object} calls `changed()` after something was undone, `readonly()` */
   constructor(calls) {
     this.calls = calls;
     this.entries = [];
@@ -60,11 +60,11 @@ export class Activity {
   show() {
     const writable = !this.calls.readonly();
     byId("undo-last").disabled = !this.last || !writable;
-    byId("undo-last-what").replaceChildren(...(!writable ? ["The store is served for reading only."] : this.last
+    byId("undo-last-what").replaceChildren(...(!writable ? ["The store is read-only."] : this.last
       ? [`${what(this.last)}, `, timeElement(this.last.time_ns / 1e9, { short: true }), this.last.detail.reason ? `: ${this.last.detail.reason}` : ""]
-      : ["Nothing was forgotten that could come back."]));
+      : ["There is nothing to undo."]));
     const rows = this.entries.map((entry) => this.row(entry, writable));
-    rebuild(byId("log"), () => byId("log").replaceChildren(...(rows.length ? rows : [element("li.empty", {}, "Nothing was done yet.")])));
+    rebuild(byId("log"), () => byId("log").replaceChildren(...(rows.length ? rows : [element("li.empty", {}, "No operations yet.")])));
     byId("log-more").hidden = !this.entries.length || this.entries.at(-1).generation <= 1;
   }
 
@@ -83,10 +83,10 @@ export class Activity {
   async undo(generation) {
     try {
       const done = await post("api/undo", { generation });
-      toast(`Operation ${generation} was taken back.`, { label: "Redo", run: () => this.undo(done.generation) });
+      toast(`Operation ${generation} was undone.`, { label: "Redo", run: () => this.undo(done.generation) });
       this.calls.changed();
     } catch (error) {
-      toast(error.status === 409 ? `Operation ${generation} cannot be taken back: ${error.message}` : error.message);
+      toast(error.status === 409 ? `Operation ${generation} cannot be undone: ${error.message}` : error.message);
     }
   }
 }

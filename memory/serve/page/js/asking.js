@@ -93,8 +93,7 @@ export class Asking {
       this.calls.answered(pairs, found);
     } catch (error) {
       if (error.name === "AbortError") return;
-      byId("answer-text").textContent = error.status === 0 || error.status === 401
-        ? error.message : `That was not understood: ${error.message}`;
+      byId("answer-text").textContent = error.message;
       place.dataset.failed = "true";
       this.calls.answered([], null);
       this.calls.failed(error);

@@ -6,7 +6,7 @@ import { count, metres, nameOf, percent, plural, stateWords, timeElement } from 
 import { glyph } from "./glyphs.js";
 
 const DEGREES = 180 / Math.PI;
-const STATUS = { kept: "Why it was kept", merged: "It was merged into another", forgotten: "It was forgotten", undone: "It was taken back" };
+const STATUS = { kept: "Why it was kept", merged: "It was merged into another", forgotten: "It was forgotten", undone: "It was undone" };
 
 export class Card {
   /** @param {Object} calls `closed()`, `show(x, y)`, `forget(memory)`, `similar(id)`, `open(id)`, `changed()`, `readonly()` */
@@ -91,7 +91,7 @@ export class Card {
     const parts = [];
     if (memory.position) parts.push(button("Show on the map", () => this.calls.show(...memory.position)));
     // Without a vector there is nothing to compare.
-    if (comparable) parts.push(button("What is like it", () => this.calls.similar(memory.id)));
+    if (comparable) parts.push(button("Similar memories", () => this.calls.similar(memory.id)));
     if (!this.calls.readonly()) {
       if (canMark) parts.push(this.marking(memory));
       parts.push(button("Forget …", () => this.calls.forget(memory), "button.quiet.risky"));
@@ -100,7 +100,7 @@ export class Card {
   }
 
   marking(memory) {
-    const choice = element("select", { "aria-label": "Say whether it is still there", onchange: async (event) => {
+    const choice = element("select", { "aria-label": "Set its state", onchange: async (event) => {
       const state = event.target.value;
       try {
         const done = await post("api/mark", { ids: [memory.id], state });
@@ -129,7 +129,7 @@ export class Card {
       once ? null : ["First seen", timeElement(memory.first_seen_ns / 1e9, { both: true })],
       ["Sightings", count(memory.count)],
       ["Confidence", percent(memory.confidence)],
-      ["Importance", memory.importance === null ? "not judged" : bar(memory.importance)],
+      ["Importance", memory.importance === null ? "not scored" : bar(memory.importance)],
       ["Reward", memory.reward ? String(memory.reward) : null],
     ]);
   }
@@ -147,14 +147,14 @@ export class Card {
     const paths = memory.evidence.split("\n").filter(Boolean);
     if (!payload && !paths.length && !memory.provenance) return null;
     return section("Evidence",
-      memory.provenance && element("p", {}, "Said by ", element("code", {}, memory.provenance)),
+      memory.provenance && element("p", {}, "Source: ", element("code", {}, memory.provenance)),
       paths.length ? element("ul.paths", {}, paths.slice(0, 50).map((path) => element("li", {}, source(path)))) : null,
       paths.length > 50 ? element("p.note", {}, `and ${count(paths.length - 50)} more`) : null,
       payload && element("pre", { tabIndex: 0, "aria-label": "Payload" }, payload));
   }
 
   history(found) {
-    const merged = found.sources.length ? element("p.note", {}, `Made of ${plural(found.sources.length, "memory", "memories")}: `,
+    const merged = found.sources.length ? element("p.note", {}, `Merged from ${plural(found.sources.length, "memory", "memories")}: `,
       found.sources.slice(0, 20).map((id, at) => [at ? ", " : "", element("button.link", { type: "button", onclick: () => this.calls.open(id) }, `#${id}`)]),
       found.sources.length > 20 ? " …" : "") : null;
     if (!found.history.length && !merged) return null;
@@ -175,7 +175,7 @@ function source(path) {
   const shown = element("code", {}, path);
   const address = /^https?:\/\//i.test(path) && URL.canParse(path) ? new URL(path).href : null;
   if (address) return element("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, shown);
-  const copy = () => navigator.clipboard.writeText(path).then(() => toast("The path is copied."), () => toast("The browser does not let this page copy."));
+  const copy = () => navigator.clipboard.writeText(path).then(() => toast("The path is copied."), () => toast("The browser blocked copying."));
   return [shown, " ", navigator.clipboard ? element("button.link", { type: "button", "aria-label": `Copy ${path}`, onclick: copy }, "Copy") : null];
 }
 

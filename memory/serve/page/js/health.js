@@ -27,11 +27,11 @@ export class Health {
     byId("health").replaceChildren(
       section("Health", this.check(), facts([
         ["Service", stats.readonly ? "reading only" : "reading and writing"],
-        ["Followers", plural(stats.followers, "client")],
+        ["Live clients", plural(stats.followers, "client")],
         ["Operations", count(stats.generation)],
       ])),
       section("Memories", facts([
-        ["Together", count(stats.memories)],
+        ["Total", count(stats.memories)],
         ...sorted(stats.by_kind).map(([name, size]) => [name, count(size)]),
         ...(Object.keys(stats.by_map).length > 1 ? sorted(stats.by_map).map(([name, size]) => [`map ${name}`, count(size)]) : []),
         ...sorted(stats.by_state).map(([name, size]) => [stateWords[name] ?? name, count(size)]),
@@ -40,9 +40,9 @@ export class Health {
       ])),
       section("Tiers", ...this.tiers()),
       section("Files", facts([
-        ["Together", bytes(files)],
+        ["Total", bytes(files)],
         ["Database", bytes(stats.file_bytes)],
-        ["Free in it", bytes(stats.free_bytes)],
+        ["Free space", bytes(stats.free_bytes)],
         ["Write-ahead log", bytes(stats.log_bytes)],
       ])),
     );
@@ -51,8 +51,8 @@ export class Health {
   check() {
     const known = this.stats.check;
     const button = element("button.quiet", { type: "button", disabled: this.busy, onclick: () => this.checkNow() }, this.busy ? "Checking …" : "Check the files");
-    const said = !known ? element("p", {}, "The files were not checked since the service began.")
-      : known.ok ? element("p.good", {}, `Sound: ${plural(known.memories, "memory", "memories")} looked at, `, timeElement(known.time_ns / 1e9, { short: true }), ".")
+    const said = !known ? element("p", {}, "The files have not been checked since the service started.")
+      : known.ok ? element("p.good", {}, `No damage in ${plural(known.memories, "memory", "memories")}, `, timeElement(known.time_ns / 1e9, { short: true }), ".")
         : element("div.problem", { role: "alert" }, element("p", {}, `${plural(known.problems.length, "problem")}:`),
           element("ul", {}, known.problems.slice(0, 20).map((problem) => element("li", {}, problem))));
     return element("div.check-row", {}, said, button);

@@ -155,7 +155,7 @@ function fill() {
   if (answered) {
     const entries = answered.map(([entry]) => entry);
     list.fill(entries.slice(0, list.limit), entries.length, {
-      title: `${plural(entries.length, "memory", "memories")} in the answer`, empty: "There is no memory to show for it.",
+      title: `${plural(entries.length, "memory", "memories")} in the answer`, empty: "No memories match.",
       selected: () => card.id, refill: fill,
     });
     tellMap(entries.length);
@@ -176,10 +176,10 @@ function fill() {
 }
 
 function nothing() {
-  if (!columns.length) return "Nothing is remembered yet. Memories appear here as the robot adds them.";
-  if (!passing.length) return "No memory passes the filters.";
+  if (!columns.length) return "No memories yet. They appear here as the robot adds them.";
+  if (!passing.length) return "No memory matches the filters.";
   if (timed.length && !columns.box(timed)) return "The places of these memories are unknown. The list shows them.";
-  return timed.length ? "No memory in this part of the map. Move it, or press Show all." : "Nothing was seen in this time.";
+  return timed.length ? "No memory in this part of the map. Move it, or press Show all." : "No memories in this time range.";
 }
 
 function tellMap(inView) {
@@ -243,12 +243,12 @@ function reference() {
 function failed(error) {
   if (!(error instanceof ApiError)) {
     console.error(error);
-    toast(`Something on this page went wrong: ${error.message}`);
+    toast(`Error on this page: ${error.message}`);
     return;
   }
   if (error.status === 401) {
     byId("access").hidden = false;
-    byId("access-problem").textContent = byId("token").value ? "This token is not the right one." : "";
+    byId("access-problem").textContent = byId("token").value ? "Wrong token." : "";
     byId("token").focus();
     live.stop();
     live.state("lost");

@@ -105,7 +105,7 @@ def test_what_a_screen_reader_is_told(visit: Any) -> None:
     for part in (
         "- banner:", "- search:", "- main:", 'application "Map of memories, in metres"',
         'tab "Memories" [selected]', 'slider "Seen from"', 'list "Memories that the map shows"',
-        'searchbox "Ask the memory a question"',
+        'searchbox "Ask a question"',
     ):  # fmt: skip
         assert part in tree, part
     assert page.get_attribute("#count", "role") == page.get_attribute("#answer-text", "role") == "status"

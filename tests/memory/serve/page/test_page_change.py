@@ -29,11 +29,11 @@ def test_forgetting_asks_and_is_undone(visit: Any, shoot: Any, service: str) -> 
     page.click("#tab-activity")
     expect(page.locator("#undo-last-what")).to_contain_text("moved to the hall")
     page.click("#undo-last")
-    expect(page.locator("#undo-last-what")).to_contain_text("Nothing was forgotten")
+    expect(page.locator("#undo-last-what")).to_contain_text("nothing to undo")
     page.click("#tab-memories")
     count_of(page, "43 memories")
     assert httpx.get(f"{service}/api/memories/42").status_code == 200
-    expect(page.locator("#toast")).to_contain_text("was taken back")
+    expect(page.locator("#toast")).to_contain_text("was undone")
 
 
 def test_marking_and_what_others_do_appear_at_once(visit: Any, service: str) -> None:

@@ -41,8 +41,8 @@ def test_it_shows_the_store_and_answers(visit: Any, shoot: Any) -> None:
     assert page.inner_text("#list .row-name") == "Mug"
     assert page.inner_text("#answer-understood").startswith("Understood as where something was last seen")
     shoot(page, "answer")
-    assert "is not remembered" in ask(page, "where is the unicorn")
-    assert "no question" in ask(page, "???")
+    assert "called 'unicorn'" in ask(page, "where is the unicorn")
+    assert "question is empty" in ask(page, "???")
     page.click("#answer-clear")
     assert page.locator("#answer").is_hidden()
     count_of(page, "43 memories")
@@ -91,7 +91,7 @@ def test_a_card_with_evidence_why_and_history(visit: Any, shoot: Any) -> None:
     assert link.get_attribute("rel") == "noopener noreferrer nofollow"
     expect(card.locator("text=Copy")).to_have_attribute("aria-label", "Copy scans/0001.bin")
     # It has no vector that could be compared.
-    assert card.locator("text=What is like it").count() == 0
+    assert card.locator("text=Similar memories").count() == 0
     assert page.url.endswith("#memory=41")
     shoot(page, "card")
     page.keyboard.press("Escape")
@@ -101,7 +101,7 @@ def test_a_card_with_evidence_why_and_history(visit: Any, shoot: Any) -> None:
     assert other.inner_text("#card-title") == "Mug"
     other.evaluate("location.hash = 'memory=2'")
     expect(other.locator("#card-title")).to_have_text("Car")
-    expect(other.locator("#card >> text=What is like it")).to_be_visible()
+    expect(other.locator("#card >> text=Similar memories")).to_be_visible()
     other.evaluate("location.hash = ''")
     expect(other.locator("#card")).to_be_hidden()
 
@@ -151,7 +151,7 @@ def test_tiers_and_health(visit: Any, shoot: Any) -> None:
     expect(page.locator("#health")).to_contain_text("reading and writing")
     expect(page.locator("#health")).to_contain_text("40 vectors")
     page.click("text=Check the files")
-    expect(page.locator("#health")).to_contain_text("Sound: 43 memories looked at")
+    expect(page.locator("#health")).to_contain_text("No damage in 43 memories")
     shoot(page, "store")
 
 

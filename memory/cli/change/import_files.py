@@ -1,4 +1,4 @@
-"""``recall import``: memories and detections from files."""
+"""``recall import``: import memories and detections from files."""
 
 from __future__ import annotations
 
@@ -41,72 +41,84 @@ if TYPE_CHECKING:
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "import", run, words="FILE...")
-    parser.add_argument("--format", choices=SOURCE_FORMATS, default="auto", help="default: by looking")
-    parser.add_argument("--again", action="store_true", help="also lines that were imported before")
-    parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out; exit status 1 if any")
+    parser.add_argument(
+        "--format",
+        choices=SOURCE_FORMATS,
+        default="auto",
+        help="file format (default: detected from the content)",
+    )
+    parser.add_argument("--again", action="store_true", help="import lines again that were imported before")
+    parser.add_argument("--skip-bad", action="store_true", help="skip bad lines; the exit status is then 1")
     parser.add_argument(
         "--observe",
         action="store_true",
-        help="score what is imported, and keep only what matters, as the store's settings say",
+        help="score each memory and keep only important ones, according to the store's settings",
     )
     boxes = parser.add_argument_group("detections")
     boxes.add_argument(
         "--poses",
         type=Path,
-        help="of the LiDAR in the map, in place of those in the file: rows of 3x4 matrices, or JSONL with"
-        " frame x y z yaw",
+        help="LiDAR poses in the map, used instead of those in the file: rows of 3x4 matrices, or JSONL with"
+        " frame, x, y, z, yaw",
     )
     boxes.add_argument(
         "--camera-poses",
         action="store_true",
-        help="the rows are of KITTI's camera 0, as its odometry has them",
+        help="the poses are those of KITTI's camera 0, as in KITTI odometry",
     )
-    boxes.add_argument("--map", default="default", help="map of the poses")
+    boxes.add_argument("--map", default="default", help="map that the poses refer to (default: default)")
     boxes.add_argument(
         "--min-score",
         type=float,
         metavar="S",
-        help="leave out boxes below (default: what the detector takes for an object, if the file says it)",
+        help="skip boxes with a lower score (default: the detector's threshold, if the file has it)",
     )
-    boxes.add_argument("--start", metavar="TIME", help="of the first frame, where frames have no dates")
-    boxes.add_argument("--rate", type=float, metavar="HZ", help="frames a second after --start (default: 10)")
+    boxes.add_argument("--start", metavar="TIME", help="time of the first frame, for frames without dates")
     boxes.add_argument(
-        "--encoder", metavar="NAME", default=DEFAULT, help="name for the vectors of boxes (default: default)"
-    )
-    boxes.add_argument("--no-vectors", action="store_true", help="leave the vectors of boxes out")
-    boxes.add_argument(
-        "--no-tracks", action="store_true", help="a memory for each box, also where things were tracked"
+        "--rate", type=float, metavar="HZ", help="frames per second after --start (default: 10)"
     )
     boxes.add_argument(
-        "--recording", metavar="NAME", help="of the tracks (default: folder and first line of the file)"
+        "--encoder",
+        metavar="NAME",
+        default=DEFAULT,
+        help="encoder name of the box embeddings (default: default)",
+    )
+    boxes.add_argument("--no-vectors", action="store_true", help="omit the box embeddings")
+    boxes.add_argument(
+        "--no-tracks", action="store_true", help="store one memory per box, even for tracked objects"
+    )
+    boxes.add_argument(
+        "--recording",
+        metavar="NAME",
+        help="recording that the track ids belong to (default: folder and first line of the file)",
     )
     boxes.add_argument(
         "--no-free",
         action="store_true",
-        help="leave things as they are where the frames looked through their place",
+        help="do not mark objects as gone when frames looked through their place",
     )
-    boxes.add_argument("--no-places", action="store_true", help="leave out where the scans were taken")
+    boxes.add_argument("--no-places", action="store_true", help="do not store where scans were taken")
     boxes.add_argument(
         "--image-encoder",
         metavar="NAME",
-        help="also vectors of the pictures of objects, for recall query --like-text --encoder NAME:"
-        " class-names, a folder, or a model of the Hugging Face hub (extra 'image-text')",
+        help="also embed the image crops of objects, for recall query --like-text --encoder NAME:"
+        " class-names, a folder, or a model of the Hugging Face hub (needs sparsight[image-text])",
     )
     boxes.add_argument(
         "--crops",
         type=Path,
         metavar="FOLDER",
-        help="that names of pictures are relative to (default: the folder of the file)",
+        help="folder of the image crops (default: folder of the file)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import every file; the status is 1 where lines were left out."""
+    """Import every file; the exit status is 1 if lines were skipped."""
     folder, words = split_words(options, least=1, most=None)
     detections = _detection_options(options)
     if words.count("-") > 1:
-        raise UsageError("- is standard input, which is read once; name it once")
-    sources = [_opened(word, options, detections) for word in words]
+        raise UsageError("FILE '-' (standard input) is given more than once. Give it once")
+    sources = [_open_source(word, options, detections) for word in words]
     reports = []
     opened = MemoryStore.open if options.observe else open_database
     made = None
@@ -114,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
         made = next((dim for dim in (source.find_dim() for source in sources) if dim is not None), DIM)
     with opened(folder, create=made is not None, dim=made) as target:
         if made is not None:
-            remark(f"made {shown(folder)}: a store for vectors of {made} numbers")
+            remark(f"created {shown(folder)} with vector length {made}")
         for source in sources:
             with progress(f"importing {source.path.name}") as report:
                 done = import_source(
@@ -124,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
             if isinstance(source, DetectionLines):
                 _remark_on(source, done)
             for problem in done.problems:
-                remark(f"left out: {problem}", style="red")
+                remark(f"skipped: {problem}", style="red")
             if not options.json:
                 say(_sentence(done, folder))
                 if done.observed:
@@ -134,13 +146,16 @@ def run(options: argparse.Namespace) -> int:
         free = {"gone": [{"id": id, "why": why} for id, why in gone.items()]} if gone else {}
         print_json({"files": [done.to_json() for done in reports]} | free)
     elif gone:
-        things = counted(len(gone), "thing is", "things are")
-        say(f"{things} gone, whose place was seen free: {', '.join(f'{id}' for id in list(gone)[:10])}")
+        things = counted(len(gone), "object is", "objects are")
+        more = ", ..." if len(gone) > 10 else ""
+        whose = "its" if len(gone) == 1 else "their"
+        ids = ", ".join(map(str, list(gone)[:10]))
+        say(f"{things} gone, because {whose} place was seen free: {ids}{more}")
     return 1 if any(done.problems for done in reports) else 0
 
 
 def _gone(folder: Path | str, sources: Sequence[Source]) -> dict[int, str]:
-    """Mark what the frames looked through."""
+    """Mark objects as gone whose place the frames looked through."""
     looks = [source.looks for source in sources if isinstance(source, DetectionLines) and len(source.looks)]
     if not looks:
         return {}
@@ -148,63 +163,63 @@ def _gone(folder: Path | str, sources: Sequence[Source]) -> dict[int, str]:
         return {id: why for some in looks for id, why in mark_free(store, some).items()}
 
 
-def _opened(word: str, options: argparse.Namespace, detections: DetectionOptions) -> Source:
+def _open_source(word: str, options: argparse.Namespace, detections: DetectionOptions) -> Source:
     if word == "-":
         return open_stream(sys.stdin.buffer, "standard input", options.format, detections)
     return open_source(Path(word), options.format, detections)
 
 
 def _remark_on(source: DetectionLines, done: ImportReport) -> None:
-    """What a person should know of detections that were imported."""
+    """Warn about missing poses, times and vectors of imported detections."""
     path, options = source.path, source.options
     if source.without_pose:
         remark(
-            f"{path}: no pose in {counted(source.without_pose, 'line', 'lines')}, and no --poses: the sensor"
-            " is taken to stand at the origin of the map"
+            f"{path}: {counted(source.without_pose, 'line has', 'lines have')} no pose; the sensor is assumed"
+            " at the map origin. Give --poses"
         )
     if source.clocked:
         remark(
-            f"{path}: no time in {counted(source.clocked, 'line', 'lines')}: taken from when they were"
-            " detected; --start and --rate say otherwise"
+            f"{path}: {counted(source.clocked, 'line has', 'lines have')} no time; used the detection time."
+            " Give --start and --rate to set times"
         )
     if source.assumed:
         remark(
-            f"{path}: no date in {counted(source.assumed, 'line', 'lines')}: counted from when the file of"
-            " the scans was last changed; --start says otherwise"
+            f"{path}: {counted(source.assumed, 'line has', 'lines have')} no date; used the modification time"
+            " of the scan file. Give --start to set the date"
         )
     if source.relative:
         remark(
-            f"{path}: {counted(source.relative, 'line', 'lines')} dated before 2000: times since the start"
-            " of a recording, of which questions about dates are answered wrongly; --start TIME dates it"
+            f"{path}: {counted(source.relative, 'line has', 'lines have')} times before 2000, probably"
+            " seconds since the start of the recording. Give --start TIME, or questions about dates fail"
         )
     if source.left_out:
         boxes = counted(source.left_out, "box", "boxes")
-        remark(f"{path}: {boxes} left out for a low score; --min-score 0 takes them all")
+        remark(f"{path}: skipped {boxes} with a low score; --min-score 0 imports all")
     if options.encoder is not None and source.boxes > source.with_vector:
         boxes = counted(source.boxes - source.with_vector, "box", "boxes")
         remark(
-            f"{path}: {boxes} without a vector, so nothing finds what is like them: detect with weights that"
-            " give vectors"
+            f"{path}: {boxes} without an embedding, which similarity search does not find. Detect with"
+            " weights that have an embedding head"
         )
     pictures = options.image_encoder
     if pictures is not None and source.boxes > source.pictured:
         boxes = counted(source.boxes - source.pictured, "box", "boxes")
         remark(
-            f"{path}: {boxes} without a picture, so --like-text does not find them: perceive detect --crops"
-            " cuts out what the camera sees"
+            f"{path}: {boxes} without an image crop, which --like-text does not find. perceive detect --crops"
+            " writes crops"
         )
     if pictures is not None and done.known_lines and pictures.name not in source.expected:
         remark(
-            f"{path}: what was imported before has no vectors of {pictures.name!r}: take it back with recall"
-            " undo, and import the file again"
+            f"{path}: lines that were imported before have no vectors of {pictures.name!r}. Undo that import"
+            " with recall undo, then import the file again"
         )
 
 
 def _detection_options(options: argparse.Namespace) -> DetectionOptions:
     if options.rate is not None and options.start is None:
-        raise UsageError("--rate needs --start")
+        raise UsageError("--rate needs --start TIME")
     if options.camera_poses and options.poses is None:
-        raise UsageError("--camera-poses needs --poses")
+        raise UsageError("--camera-poses needs --poses FILE")
     start = None if options.start is None else parse_time(options.start)
     rate = 10.0 if options.rate is None and start is not None else options.rate
     return DetectionOptions(
@@ -223,21 +238,21 @@ def _detection_options(options: argparse.Namespace) -> DetectionOptions:
 
 
 def _image_encoder(name: str) -> ImageTextEncoder:
-    # Before anything is read or made: packages may be missing.
+    # Called before any file is read, because packages may be missing.
     from memory.encode import open_image_text_encoder
 
     return open_image_text_encoder(name)
 
 
 def _why(report: ImportReport) -> Table:
-    """How many observations became what, and why."""
+    """Return how many observations were kept or not, by reason."""
     rows = [
         (what, why, count)
         for what, counts in (("kept", report.why_kept), ("not kept", report.why_not))
         for why, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     ]
     if report.displaced:
-        rows.append(("forgotten", "stored before, and displaced by more important ones", report.displaced))
+        rows.append(("forgotten", "stored before, replaced by more important ones", report.displaced))
     return Table(("", "why", "how many"), rows, title="observations")
 
 
@@ -249,9 +264,10 @@ def _sentence(report: ImportReport, store: Path | str) -> str:
             f" kept, from {counted(report.lines, 'line', 'lines')}"
         )
     if report.known_lines:
-        text += f"; {report.known_lines} lines were imported before (--again imports them once more)"
+        text += f"; skipped {counted(report.known_lines, 'line that was', 'lines that were')} imported before"
+        text += " (--again imports them)"
     if report.problems:
-        text += f"; {len(report.problems)} bad lines left out"
+        text += f"; skipped {len(report.problems)} bad lines"
     if report.operations:
         first, last = report.operations[0], report.operations[-1]
         text += f"; undo with: {undoing(store, first if first == last else f'{first}-{last}')}"
