@@ -14,7 +14,8 @@ from website.places import ROOT
 _NAMES = {
     "README.md": "index.md",
     "docs/README.md": "contents.md",
-    "benchmarks/README.md": "benchmarks.md",
+    "docs/benchmarks/README.md": "benchmarks/index.md",
+    "benchmarks/README.md": "benchmarks/method.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
     path
-    for folder in ("", "docs", "docs/decisions", "benchmarks", "perception/weights", "memory/encode/weights")
+    for folder in ("", "docs", "docs/benchmarks", "docs/decisions", "benchmarks", "perception/weights", "memory/encode/weights")
     for path in (ROOT / folder).glob("*.md")
 )
 
