@@ -1,4 +1,4 @@
-"""The order of the pages: sections and lines of docs/README.md."""
+"""Read the order of the pages from docs/README.md."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from website.pages import page_name
 from website.places import ROOT
 
-#: A title of a page, and its file on the site; or a section, and what is in it.
+#: Titles with a file of the site, or with the entries of a section.
 Navigation = list[tuple[str, "str | Navigation"]]
 
 
 def navigation(reference: dict[str, list[tuple[str, str]]]) -> Navigation:
-    """Return the sections of the index with their pages; the section "Reference" also lists the public modules.
+    """Return the sections of the index with their pages; "Reference" also lists the public modules.
 
     Args:
         reference: titles and files of :func:`website.reference.write_reference`.
@@ -37,7 +37,7 @@ def navigation(reference: dict[str, list[tuple[str, str]]]) -> Navigation:
 
 
 def as_toml(entries: Navigation) -> str:
-    """The navigation as a value of TOML."""
+    """Return the navigation as TOML."""
     parts = [f"{{{_quoted(title)} = {_value(what)}}}" for title, what in entries]
     return f"[{', '.join(parts)}]"
 

@@ -9,11 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(
-    path
-    for folder in ("", "docs", "docs/benchmarks", "docs/decisions", "benchmarks", "perception/weights", "memory/encode/weights")
-    for path in (ROOT / folder).glob("*.md")
-)
+FOLDERS = ("", "docs", "docs/benchmarks", "docs/decisions", "benchmarks", "perception/weights")
+PAGES = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
 
 
 def _links(page: Path) -> list[str]:
