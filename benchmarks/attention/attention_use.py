@@ -1,13 +1,14 @@
-"""Where the suite attends sparsely: the scene encoder by radius, and the context of a query in a store.
+"""Sparse attention as the suite uses it: in the scene encoder by radius, and for the context of a query in a
+store.
 
     python -m benchmarks.attention.attention_use                # both; a few minutes
     python -m benchmarks.attention.attention_use --device cuda  # the encoder on a GPU; stores stay on the CPU
 
-The encoder sees scenes of random columns, as many on each square metre, and is timed from the scene to its
-vector, the pattern included; beside it the same encoder with dense attention, with and without the mask of
-the radius, and the attention alone with a pattern that is kept. The store holds noisy vectors of a hundred
-sorts of situations, each with a reward; sort and reward of new ones come from the context, from a vote of the
-ten nearest, and from dense attention over everything.
+The encoder reads scenes of random columns of equal density and is timed from the scene to its vector, the
+pattern included. It is compared with the same encoder with dense attention, with and without the radius mask,
+and with the attention alone for a cached pattern. The store holds noisy vectors of a hundred kinds of
+situations, each with a reward. Kind and reward of new situations are predicted from the context, from a vote
+of the ten nearest, and from dense attention over all of them.
 """
 
 from __future__ import annotations

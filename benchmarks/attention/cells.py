@@ -109,7 +109,7 @@ PATTERNS: dict[str, Callable[[Cell, Tensor, Tensor, int], BlockPattern]] = {
 
 
 class Cells(NamedTuple):
-    """What is measured, in order.
+    """The cases, in order.
 
     Attributes:
         aims: cells that the aims are about.

@@ -22,7 +22,7 @@ from sparse_core.nm import tuning
 
 TWO_FOUR = ", 2:4 layers"
 SPARSITIES = (0.5, 0.75, 0.9)
-#: Each block of positions attends to one other: what is left is the rest of the encoder.
+#: Each block of positions attends to one other block, which leaves the rest of the encoder to time.
 LEAST = "one block each"
 
 

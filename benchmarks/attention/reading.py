@@ -190,7 +190,8 @@ def _forms(given: Lists) -> dict[str, Callable[[], Tensor]]:
 
 
 def _errors(runs: dict[str, Step], notes: list[str]) -> dict[str, float | None]:
-    """Of plain torch and the masked side against ours; what cannot run leaves ``runs``."""
+    """Return the errors of plain torch and of the masked side against ours; a side that cannot run leaves
+    ``runs``."""
     errors: dict[str, float | None] = {}
     ours = runs[OURS]()
     for name in [name for name in runs if name != OURS]:

@@ -29,7 +29,7 @@ Step = Callable[[], tuple[Tensor, ...]]
 
 
 def matches(key: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the shell patterns fits."""
+    """Return True if one of the shell patterns fits."""
     return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 
 
@@ -186,7 +186,7 @@ def _check(
 
 
 def _tflop_s(cell: Cell, side: str, pattern: BlockPattern, samples: Sequence[float]) -> float:
-    """Of the pairs that have to be looked at: 4 operations a pair and dimension, 2.5 times that backward."""
+    """Count operations of the allowed pairs: 4 per pair and dimension, 2.5 times as many backward."""
     share = 1.0 if side in DENSE_SIDES else pattern.density
     work = 4 * cell.dim * share * cell.length**2 * cell.heads * cell.batch * (3.5 if cell.gradient else 1)
     return round(work / microseconds(samples)["median"] / 1e6, 3)

@@ -1,1 +1,1 @@
-"""What a call of each product costs, from a fresh process to a busy machine."""
+"""Cost of a call of each product, from a fresh process to a busy machine."""

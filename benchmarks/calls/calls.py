@@ -1,4 +1,4 @@
-"""What a call takes, as users call it: wall clock, host arrays in and host results out, everything included.
+"""Time of a call as users make it: wall clock, host arrays in, host results out, everything included.
 
     python -m benchmarks.calls.calls                                  # commands, memory, service, frames
     python -m benchmarks.calls.calls --device cuda                    # frames, first detections, products
@@ -8,10 +8,10 @@ Rows: ``commands`` (``--help``, a query in a fresh process), ``vectors`` (a quer
 with a core taken), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
 cores), ``frames`` (a call, a stream, a batch, beside the dense twin), ``large`` (a million points), ``busy``
 (frames with a core taken, beside the dense twin), ``waiting`` (frames by how threads wait, with no core, one
-and all cores taken), ``openvino`` (frames beside the dense network of
-PointPillars alone in OpenVINO; no rows where that is not installed), ``first`` (detections of a fresh
-process), ``products`` (``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` beside torch's own calls),
-``plans`` (the same calls with launch plans and without).
+and all cores taken), ``openvino`` (frames beside the dense network of PointPillars alone in OpenVINO; no rows
+where that is not installed), ``first`` (detections of a fresh process), ``products`` (``spmv``, ``spmm``,
+``SparseLinear``, ``sparse_attention`` beside torch's own calls), ``plans`` (the same calls with launch plans
+and without).
 """
 
 from __future__ import annotations

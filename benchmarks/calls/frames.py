@@ -1,4 +1,5 @@
-"""Calls of the detector, from a numpy array to detections, beside its dense twin and on a busy machine."""
+"""Calls of the detector, from a numpy array to detections, compared with the dense baseline and on a busy
+machine."""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def _autocast(detector: Detector, points: FloatArray) -> object:
 
 
 def large(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A scan of a million points."""
+    """Time one scan of a million points."""
     points = _repeated(load_frames(options.data, 1, seed=options.seed).points[0], options)
     detector = Detector.from_pretrained(SPARSE, device=options.device)
     device = torch.device(options.device)
@@ -142,7 +143,8 @@ def _repeated(points: FloatArray, options: argparse.Namespace) -> FloatArray:
 
 
 def busy(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Frames with and without a program that spins on a core, in turn, by processes with all threads.
+    """Time frames with and without a program that spins on a core, interleaved, in processes with all
+    threads.
 
     The threads and how they wait are those that a program gets which sets nothing.
     """
@@ -169,7 +171,7 @@ def busy(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 def alone_and_beside(
     sides: Mapping[str, Callable[[], object]], device: torch.device, options: argparse.Namespace
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Milliseconds of the sides in turn, without and with a program that spins on a core."""
+    """Return milliseconds of the interleaved sides, without and with a program that spins on a core."""
     idle: dict[str, list[float]] = {name: [] for name in sides}
     taken: dict[str, list[float]] = {name: [] for name in sides}
     interleave(sides, device, rounds=1)
@@ -188,7 +190,8 @@ def alone_and_beside(
 
 
 def waiting(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Frames on a CPU by how threads wait, in turn, while no core, one and all cores are taken by others."""
+    """Time CPU frames by wait policy of the threads, interleaved, with no core, one core and all cores
+    busy."""
     scan = folder / "scan.npy"
     np.save(scan, load_frames(options.data, 1, seed=options.seed).points[0])
     words = [sys.executable, "-c", _ANSWERING, SPARSE, str(scan)]

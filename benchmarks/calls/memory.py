@@ -28,7 +28,7 @@ _NS = 10**9
 
 
 def commands(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """``--help`` of both programs, and a query of a store, each in a fresh process."""
+    """Time ``--help`` of both programs and a query of a store, each in a fresh process."""
     count = 500 if options.quick else 10_000
     store, _ = filled(folder / "asked", clustered(count, 1, dim=_DIM, seed=options.seed).vectors, "lsh")
     store.close()
@@ -117,7 +117,7 @@ def store(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def service(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Queries a second of clients on the cores of ``recall serve``, alone and beside adds of ten."""
+    """Queries per second of clients on the cores of ``recall serve``, alone and during adds of ten."""
     rows = 2_000 if options.quick else 200_000
     seconds = 2.0 if options.quick else 20.0
     data = clustered(rows, 64, dim=_DIM, seed=options.seed)

@@ -1,4 +1,4 @@
-"""Our frame beside the dense network of PointPillars alone in OpenVINO, which many run on a CPU."""
+"""Our frame compared with the dense PointPillars network alone in OpenVINO, a common choice on CPUs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class DensePart(nn.Module):
 
 
 def openvino(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A frame of ours from points to boxes, in turn with their network, alone and with a core taken.
+    """Time our frame from points to boxes and their network, interleaved, on idle cores and with one core
+    busy.
 
     Both in float32, and both in bfloat16 where the CPU has it.
     """

@@ -1,4 +1,4 @@
-"""Products called one by one, as a program calls them, beside torch's own call."""
+"""Products called eagerly, compared with torch's own call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparse_core.kernels.launch_plan import SWITCH
 from sparse_core.linalg import spmm, spmv
 from sparse_core.nm import SparseLinear, prune
 
-#: Of torch's time, ours takes at most this many times.
+#: Target: our time over torch's.
 _LEAST = 0.97
 #: Calls of a sample: one of them is too short for the clock.
 _CALLS = 20
@@ -200,7 +200,7 @@ def _bound(call: Callable[..., Tensor], *given: Any) -> Callable[[], object]:
 
 
 def _chosen(layer: SparseLinear, rows: int) -> dict[str, Any]:
-    """How the layer does it, and what that and the dense product took where it was chosen, in graphs."""
+    """Return the chosen implementation, and its time and the dense product's in graphs when it was chosen."""
     found = chosen(layer.packed, rows, bias=layer.bias is not None) if layer.values.is_cuda else None
     if found is None:
         return {}

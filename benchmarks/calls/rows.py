@@ -1,4 +1,4 @@
-"""A row of the benchmark of calls: what a call takes, beside its aim and beside another's."""
+"""Rows of the benchmark of calls: time of a call, its target, and the time of another side."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def timed(call: str, samples_ms: Sequence[float], aim_ms: float | None = None, *
 
 
 def rated(call: str, a_second: float, aim: float | None = None, **more: Any) -> dict[str, Any]:
-    """Something of which there are so many a second."""
+    """A rate per second."""
     met = None if aim is None else a_second >= aim
     return {"call": call, "unit": "a second", "value": round(a_second, 1), "aim": aim, "met": met, **more}
 
 
 def beside(other: str, theirs_ms: Sequence[float], ours_ms: Sequence[float]) -> dict[str, Any]:
-    """How many times as long another took, measured in turn with ours."""
+    """Time of the other side over ours, interleaved."""
     return {"other": other, "times": paired_ratio(theirs_ms, ours_ms)["median"]}

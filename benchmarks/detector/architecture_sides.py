@@ -18,8 +18,8 @@ from perception.train.trainer import Trainer
 class OccupiedTrainer(Trainer):
     """Heat maps peak where something was measured: at the point nearest to each centre, seen from above.
 
-    A centre often lies where no laser reaches, and a sparse head has no cell there (VoxelNeXt, Chen et al.,
-    CVPR 2023).
+    No laser reaches many object centres, so a sparse head has no cell there (VoxelNeXt, Chen et al., CVPR
+    2023).
     """
 
     def losses(self, pillars: Pillars, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -31,7 +31,7 @@ class OccupiedTrainer(Trainer):
 def measured_peaks(batch: Batch) -> Tensor:
     """x and y of the point nearest to each box's centre in bird's-eye view: (B, M, 2) metres.
 
-    Where a frame has no point, the centre.
+    Use the centre where a frame has no point.
     """
     peaks = batch.boxes[..., :2].clone()
     for frame, cloud in enumerate(batch.clouds):
@@ -42,7 +42,7 @@ def measured_peaks(batch: Batch) -> Tensor:
 
 
 def undilated(config: DetectorConfig) -> DetectorConfig:
-    """Strided layers make a cell only under an active one: features do not spread in the backbone."""
+    """Strided layers create cells only under active ones, so features do not spread in the backbone."""
     return replace(config, backbone=replace(config.backbone, dilating=False))
 
 

@@ -3,10 +3,10 @@
     python -m benchmarks.detector.architectures --device cuda --seeds 3 --seconds 300
     python -m benchmarks.detector.architectures --quick             # a few steps: shows that it runs
 
-All sides are trained from scratch by the configuration of the shipped weights, with fewer steps: the same
-seed, the same frames in the same order and changed alike, step by step in turn. ``--seconds`` measures a step
-first and takes as many as fit. Then AP on frames that none was trained on, and what a frame costs. The sides
-are those of ``benchmarks/detector/architecture_sides.py``.
+All sides are trained from scratch with the configuration of the shipped weights and fewer steps. They share
+the seed, the frames, their order and their augmentation, and their steps are interleaved. ``--seconds``
+measures a step first and takes as many as fit. Then AP on frames that none was trained on, and what a frame
+costs. The sides are those of ``benchmarks/detector/architecture_sides.py``.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _runs(options: argparse.Namespace, folder: Path) -> list[SidesRun]:
 
 
 def _frame_times(run: SidesRun, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Milliseconds from points to boxes by side, in turn on the same frames, as ``Detector`` runs each."""
+    """Return milliseconds from points to boxes by side, interleaved on the same frames, as ``Detector`` runs
+    each."""
     data_set = open_data_set(run.data, run.parts[0])
     clouds = [data_set[at].points for at in range(min(len(data_set), _TIMED_FRAMES))]
     calls: dict[str, Callable[[], object]] = {}
@@ -135,7 +136,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each side, all at a time")
     parser.add_argument("--batch-size", type=int, default=8, help="frames a step")
     parser.add_argument("--workers", type=int, default=4, help="processes that prepare frames, for each seed")
-    parser.add_argument("--rounds", type=int, default=10, help="measured passes over the frames")
+    parser.add_argument("--rounds", type=int, default=10, help="number of measured passes through the frames")
     parser.add_argument("--folder", type=Path, help="keep weights and configurations there")
     options = parse(parser, arguments)
     if PLAIN not in options.sides:

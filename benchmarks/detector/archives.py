@@ -4,8 +4,8 @@
     python -m benchmarks.detector.archives --device cuda --workers 1 2 4 8 --scans 4000 --engines local ray
 
 ``perceive detect --no-pictures`` runs on files as users call it, in fresh processes, one side after the other
-in every round. Whole seconds hold the start of Python, of all workers and of their detectors (on a GPU the
-capture of their graphs); scans a second are those between the first detected scan and the last. Ratios are of
+in every round. The total time includes starting Python, all workers and their detectors (on a GPU the capture
+of their graphs). Scans per second are counted between the first and the last detected scan. Ratios are of
 sides of one round. Results so far are in ``--out`` at any moment.
 """
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _values(
     runs: Mapping[str, Sequence[dict[str, Any]]], told: str, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """What was measured so far; ``told`` says what the scans are."""
+    """Results so far; ``told`` describes the scans."""
     plain = runs["one process"]
     cases = [_case(side, each, plain) for side, each in runs.items() if each]
     equal = all(run["records"] == plain[0]["records"] for each in runs.values() for run in each)

@@ -1,9 +1,9 @@
 """A variant of the detector: attention between cells at the end of the sparse backbone.
 
-Occupied cells of the coarsest level are sorted by windows of the map, and every so many in that order are a
-group that attends to itself, after FlatFormer (Liu et al., CVPR 2023): groups are of equal size, so that the
-pattern is whole blocks on the diagonal whatever the scene. :func:`register` puts the variant into the table
-of detectors as ``backbone: {kind: attended}``; trained and run like any other, it is no part of what ships.
+Sort the occupied cells of the coarsest level by windows of the map and attend within groups of equal size,
+after FlatFormer (Liu et al., CVPR 2023). Equal groups make the pattern a block diagonal for every scene.
+:func:`register` puts the variant into the table of detectors as ``backbone: {kind: attended}``; trained and
+run like any other, it is no part of what ships.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class AttendedConfig(BackboneConfig):
 class CellAttention(nn.Module):
     """Attention of occupied cells to those near them, then a feed-forward; the identity before training.
 
-    Scores know cells' positions by the offset of one to the other alone: queries and keys are turned by
-    angles proportional to row and column (RoPE, Su et al. 2021, along two axes).
+    Scores depend on relative positions only: queries and keys are rotated by angles proportional to row and
+    column (RoPE, Su et al. 2021, along two axes).
 
     Args:
         channels: width of the cells' features.
@@ -154,7 +154,7 @@ class CellAttention(nn.Module):
 
 @dataclass(frozen=True)
 class WindowPlaces:
-    """Where cells come when sorted by frame, then window.
+    """Return the order of cells sorted by frame, then window.
 
     Attributes:
         frame: (N,) int64 of each cell.

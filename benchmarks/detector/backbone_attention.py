@@ -4,10 +4,10 @@
     python -m benchmarks.detector.backbone_attention --trained FOLDER  # times weights of an earlier --folder
     python -m benchmarks.detector.backbone_attention --quick           # a few steps: shows that it runs
 
-Both sides are trained from scratch by the configuration of the shipped weights, with fewer steps: the same
-seed, the same frames in the same order and changed alike, step by step in turn. ``--seconds`` measures a step
-first and takes as many as fit. Then AP on frames that neither was trained on, and what a frame costs. The
-variant is ``benchmarks/detector/attended_backbone.py``.
+Both sides are trained from scratch with the configuration of the shipped weights and fewer steps. They share
+the seed, the frames, their order and their augmentation, and their steps are interleaved. ``--seconds``
+measures a step first and takes as many as fit. Then AP on frames that neither was trained on, and what a
+frame costs. The variant is ``benchmarks/detector/attended_backbone.py``.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def _attention(options: argparse.Namespace) -> dict[str, int]:
 def _frame_times(
     run: SidesRun, options: argparse.Namespace, device: torch.device
 ) -> tuple[dict[str, Any], list[str]]:
-    """Milliseconds from points to boxes by side, in turn on the same frames, and of the attention alone."""
+    """Return milliseconds from points to boxes by side, interleaved on the same frames, and of the attention
+    alone."""
     data_set = open_data_set(run.data, run.parts[0])
     clouds = [data_set[at].points for at in range(min(len(data_set), _TIMED_FRAMES))]
     detectors = {
@@ -189,7 +190,7 @@ def _attended(detector: Detector) -> AttendedBackbone:
 
 @torch.inference_mode()
 def coarse_cells(detector: Detector, cloud: FloatArray) -> tuple[Tensor, Tensor]:
-    """What the attention is given of a frame: rows (N, C) and cells (N, 3)."""
+    """Return the inputs of the attention for a frame: rows (N, C) and cells (N, 3)."""
     network, backbone = detector.network, _attended(detector)
     points = torch.from_numpy(cloud).to(detector.device)
     pillars = network.encoder(make_pillars([points], network.config.pillars))
@@ -219,7 +220,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=default.heads)
     parser.add_argument("--window", type=int, default=default.window, help="cells along a side")
     parser.add_argument("--group", type=int, default=default.group, help="cells that attend to each other")
-    parser.add_argument("--rounds", type=int, default=10, help="measured passes over the frames")
+    parser.add_argument("--rounds", type=int, default=10, help="number of measured passes through the frames")
     parser.add_argument("--folder", type=Path, help="keep weights and configurations there")
     parser.add_argument(
         "--trained", type=Path, help="folder of weights kept before: train nothing, time their frames"

@@ -3,10 +3,10 @@
     python -m benchmarks.detector.batches --device cpu --threads 2
 
 Batches are drawn from real scans, and from these mixed with simulated scans of sensors with 16 and 64 beams.
-On a CPU, where frames are computed by themselves on several threads, the sides are a pool that takes them as
-they are given and ``Detector.detect_batch``, which starts the densest first. On a GPU, where 8 frames share a
-graph, they are the frames as given, sorted by pillars so that like joins like, and dealt so that every 8 hold
-about as many pillars; counting pillars is not in their times, which are what there is to gain.
+On a CPU each thread computes whole frames. The sides are a pool that takes frames in the order given and
+``Detector.detect_batch``, which starts with the densest. On a GPU 8 frames share a graph. The sides are the
+frames in the order given, sorted by pillars, and dealt so that every 8 hold about as many pillars. Counting
+pillars is not timed, so the result is an upper bound of the gain.
 """
 
 from __future__ import annotations

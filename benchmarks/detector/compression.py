@@ -46,7 +46,7 @@ from perception.model.network import Network
 from sparse_core.compression import compress
 from sparse_core.nm.linear import nm_linear
 
-#: Whether 2:4, and the coding of the values, by row.
+#: True for 2:4, and the coding of the values, by row.
 ROWS = {
     "float32": (False, "float32"),
     "float16": (False, "float16"),

@@ -53,7 +53,7 @@ _MEMORY_SHARE = 0.7
 #: Dense maps alive at once at the finest resolution: input, output and skip of a block, and the canvas.
 _LIVE_MAPS = 4
 _SIZES = {"full scan": "full scan, all around", "highway": "highway, 300 m around"}
-#: Half side of the square that holds a scan of a highway, a whole number of cells.
+#: Half side of the square around a highway scan, a whole number of cells.
 _HIGHWAY_M = 307.2
 #: Boxes of the reference with at least this score are looked for in the other rows.
 _CONFIDENT = 0.3
@@ -160,7 +160,7 @@ def _progress(message: str) -> None:
 
 
 def _settings(options: argparse.Namespace, source: WeightSource, frames: Frames) -> dict[str, Any]:
-    # Names only: a result file must not tell where things lie on the machine that made it.
+    # Names only: a result file must not contain paths of the machine that made it.
     return {
         "device": options.device,
         "frames": len(frames),
@@ -206,7 +206,8 @@ def _time_frames(
 
 
 def _time_stages(runners: dict[str, Runner], frames: Frames) -> dict[str, dict[str, float]]:
-    """Median over the frames of every stage; a pass of its own, because asking costs time on a GPU."""
+    """Return the median of every stage over the frames, in a separate pass, because reading times costs time
+    on a GPU."""
     times: dict[str, dict[str, list[float]]] = {name: {} for name in runners}
     for points in frames.points:
         for name, runner in runners.items():
@@ -259,7 +260,7 @@ def _agreement(reference: list[Detections], other: list[Detections]) -> float | 
 
 
 def _memory_on_gpu(runner: Runner, frames: Frames, before: int) -> dict[str, Any]:
-    """Peak of the allocator over what was there before this variant was built: its weights count."""
+    """Return the allocator's peak above its level before this variant was built, weights included."""
     torch.cuda.reset_peak_memory_stats()
     for points in frames.points:
         runner(points)
@@ -298,7 +299,7 @@ def _memory_here(
     runner = Runner(variant, source, device)
     loaded = process_memory.resident_bytes() or process_memory.peak_bytes()
     if variant.execution != "eager":
-        # The compiler needs memory of its own once; what counts is running what it made.
+        # The compiler needs extra memory once; only running the result counts.
         runner(frames.points[0])
     exact = process_memory.reset_peak()
     for points in frames.points:
@@ -446,7 +447,7 @@ def _variants(values: Values) -> list[Any]:
     return list(values["variants"].items())
 
 
-#: What is printed and not published.
+#: Printed, not published.
 _TABLES = {
     "Whole_frame": Table(
         "detector-cpu",

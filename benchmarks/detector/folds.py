@@ -5,11 +5,12 @@
     python -m benchmarks.detector.folds score --data KITTI --runs build/runs/? --footprint Pedestrian=0.8,0.6
 
 ``KITTI`` holds ``training/`` and ``drives.txt`` (a line a frame: id, drive, number in the drive, set).
-``split`` makes a folder a fold, whose ``val`` has the drives that its ``train`` has not; and ``development``,
-whose ``val`` is that of ``KITTI/ImageSets`` and whose ``train`` leaves out later frames (set ``new``) of the
-drives in it. ``score`` evaluates the detections of all runs together, each on frames that it has not learned
+``split`` writes a folder per fold, whose ``val`` holds the drives that its ``train`` leaves out. It also
+writes ``development``, with the ``val`` of ``KITTI/ImageSets``; its ``train`` leaves out later frames (set
+``new``) of its drives. ``score`` evaluates the detections of all runs together, each on frames that it has
+not learned
 from: AP, the scores to report from, and maps of scores. ``--footprint`` gives the boxes of a class a length
-and a width, as ``nms.footprints_m`` does; AP is told without too.
+and a width, as ``nms.footprints_m`` does; The table also shows AP without it.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from perception.evaluate.thresholds import choose_thresholds
 from perception.io.text import read_text
 from perception.types import Detections
 
-#: How much a box counts where folds are made equal: people and bicycles are few.
+#: Weight of a box when folds are balanced; people and bicycles are rare.
 _WORTH = {"Car": 1, "Pedestrian": 4, "Cyclist": 4}
 
 
 class Source(NamedTuple):
-    """Where a frame is from.
+    """Origin of a frame.
 
     Attributes:
         drive: name of the raw drive.
@@ -129,7 +130,7 @@ def score(
     footprints: Mapping[str, tuple[float, float]],
     picture: Path | None = None,
 ) -> dict[str, object]:
-    """What the detections in ``val`` of all runs are worth together.
+    """Evaluate the detections in ``val`` of all runs together.
 
     Args:
         data: KITTI folder.

@@ -6,11 +6,10 @@ Both sides share pillars, head, refinement and suppression, run in half precisio
 around replays of their graphs, interleaved, frame by frame. The dense baseline's convolutions are cuDNN's,
 fused with bias, skip and ReLU (channels last, batch norms folded). In the camera's view the same sparse
 network also runs layer by layer, in single precision, on spconv and on spconv-triton where they are
-installed. Cases: scans of the camera's view, the same with one step of refinement instead of two, whole
-scans, eight frames in one call, pillars of 0.075 m, four times the range in both directions, and highways
-of 300 m. In the camera's view, on whole scans all around and on highways the sparse network also runs
-without a range, its pillars hashed; in the camera's view also without the head that gives every box its
-vector.
+installed. Cases: scans of the camera's view (also with one refinement step), whole scans, eight frames in one
+call, pillars of 0.075 m, four times the range in both directions, and highways of 300 m. The camera's view,
+whole scans and highways also run with an unbounded, hashed grid. The camera's view also runs without the
+embedding head.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def candidates() -> tuple[Level, ...]:
 
 
 def level_facts(level: Level) -> dict[str, Any]:
-    """What a level leaves out, as plain values; what it does not touch is left away."""
+    """Settings of a level as plain values, without those it does not change."""
     whole = asdict(Level(level.name))
     return {name: value for name, value in asdict(level).items() if value != whole[name]}
 

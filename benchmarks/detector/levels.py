@@ -1,10 +1,10 @@
-"""What a detector may leave out: time and precision of each candidate, and frames kept within a budget.
+"""Levels of the detector: time and precision of each candidate, and frames kept within a time budget.
 
     python -m benchmarks.detector.levels --device cpu
 
-Every candidate of `level_candidates` detects in the 26 development frames; times are of
-whole calls, points on the host to boxes on the host, all candidates in turn on the same frame. Then the
-default levels of this device run under budgets, the frames several times over, as a robot would run them.
+Every candidate of `level_candidates` detects in the 26 development frames. Times cover whole calls, host
+points to host boxes, with all candidates interleaved on the same frame. Then the default levels of this
+device run under budgets, the frames several times over, as a robot would run them.
 """
 
 from __future__ import annotations

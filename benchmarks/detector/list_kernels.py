@@ -4,9 +4,8 @@
     python -m benchmarks.detector.list_kernels --add    # on another kind of GPU, which chooses other tiles
     python -m benchmarks.detector.list_kernels --pack   # anywhere; compiles the list with this Triton
 
-To be run anew when a kernel of a frame, or what it is compiled for, has changed: entries that fit nothing are
-compiled for nothing, and what the list lacks is compiled at its launch. A test tells when a pack is of other
-sources.
+Run it again when a kernel of a frame or its compile options change. Stale entries waste compile time; missing
+entries are compiled at their first launch. A test fails when a pack does not match the sources.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-# What is in a cache would not be compiled, and not be measured.
+# A cached kernel would not be compiled and therefore not be listed.
 os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
 
 import torch

@@ -90,12 +90,12 @@ class SidesRun(NamedTuple):
     threads: int
 
     def weights(self, side: str) -> Path:
-        """Where those of a side are, once trained."""
+        """Return the path of the trained weights of a side."""
         return Path(self.folder) / f"{side}-{self.seed}" / "weights.safetensors"
 
 
 def seconds_a_step(run: SidesRun) -> float:
-    """Of all sides together, the frames included, where as many runs are under way as later."""
+    """Time all sides together, frames included, with as many concurrent runs as later."""
     warmup, timed = min(_WARMUP, run.steps), min(_TIMED, run.steps)
     with tempfile.TemporaryDirectory() as folder:
         steps = _steps(_trainers(run._replace(folder=folder, steps=warmup + timed)))
@@ -162,7 +162,8 @@ def _mapping(count: int) -> Iterator[Callable[[Callable[[SidesRun], Any], Sequen
 
 
 def cases(records: Sequence[dict[str, Any]], parts: Sequence[str]) -> list[dict[str, Any]]:
-    """Of each part: by side mean, least and most over the seeds; likewise of gains over the plain side."""
+    """Return mean, minimum and maximum over the seeds by part and side, and the same of gains over the plain
+    side."""
     sides, found = list(records[0]["sides"]), []
     for part in parts:
         rows = {side: [record["sides"][side][part] for record in records] for side in sides}

@@ -52,7 +52,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Name in the table."""
         words: list[str] = [self.kind]
         if self.impl != "auto":
             words.append("spconv" if self.impl == "vendor" else self.impl)
@@ -97,7 +97,7 @@ def variants_for(device: torch.device, *, compiled: bool) -> list[Variant]:
 
 @dataclass(frozen=True)
 class WeightSource:
-    """Where the numbers come from; they do not change the time of a layer, but that of NMS and refinement.
+    """Origin of the weights; they change the time of NMS and refinement, not that of layers.
 
     Attributes:
         sparse: shipped name or file of the sparse network; None for random weights of ``config``.
@@ -145,7 +145,7 @@ class WeightSource:
 
 
 class CompiledMaps(nn.Module):
-    """Stands in for the dense backbone; the neck is inside it.
+    """Placeholder for the dense backbone, which includes the neck.
 
     Args:
         maps: the static part, in its own type.
@@ -220,7 +220,7 @@ class Runner:
     ) -> None:
         self.variant = variant
         self.device = device
-        #: Whether the detector itself takes the precision.
+        #: True if the detector itself takes the precision.
         self.own = device.type == "cpu" and variant.kind == "sparse" and variant.impl == "auto"
         self.detector = Detector(
             source.network(variant, config or source.config),

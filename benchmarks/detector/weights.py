@@ -1,4 +1,4 @@
-"""What the shipped detectors find, as ``perceive eval`` says.
+"""Accuracy of the shipped detectors, as reported by ``perceive eval``.
 
     python -m benchmarks.detector.weights [--also NAME=FILE ...] [--publish]
 
@@ -77,7 +77,7 @@ def _data() -> Path:
 def _frames_apart(kitti: Path, folder: Path) -> Path:
     """The same data with a split of the validation frames whose drives no frame that came later is from.
 
-    What learned from the first frames alone and what learned from all know equally much of their streets.
+    Weights trained on the first frames and weights trained on all know the same streets.
     """
     drives = {name: source.drive for name, source in sources(kitti).items()}
     learned = {drives[name] for name in (kitti / "ImageSets/train_more.txt").read_text().split()}

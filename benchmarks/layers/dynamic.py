@@ -2,8 +2,8 @@
 
     python -m benchmarks.layers.dynamic --device cuda
 
-A step is forward, backward and AdamW (torch's fused one on all sides): on a GPU with float32 weights and
-bfloat16 products, captured in a CUDA graph; on a CPU in float32. Every side must agree with a dense network
+A step is forward, backward and AdamW (torch's fused one on all sides). On a GPU it uses float32 weights and
+bfloat16 products in a CUDA graph; on a CPU float32. Every side must agree with a dense network
 of the same weights before it is timed.
 """
 
@@ -253,7 +253,7 @@ def _forward_case(shape: Shape, sparsity: float, options: argparse.Namespace) ->
 
 
 def bars(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """What was aimed at: updates under 2 % of training, structured layers faster than dense at 90 %."""
+    """Targets: updates under 2 % of training time; structured layers faster than dense at 90 %."""
     steps = [case for case in found["steps"] if case["sparsity"] == 0.9]
     shares = [side["share"] for case in found["steps"] for side in case["sides"].values() if "share" in side]
     return {

@@ -1,11 +1,11 @@
-"""What training sparse costs in accuracy: dense, static random, SET, RigL and structured RigL, from scratch.
+"""Accuracy of sparse training from scratch: dense, static random, SET, RigL and structured RigL.
 
     python -m benchmarks.layers.dynamic_accuracy                           # three small tasks, on the CPU
     python -m benchmarks.layers.dynamic_accuracy --detector --device cuda  # the detector, on KITTI's frames
 
 The small tasks are scikit-learn's digits (a perceptron and a convnet) and Python's own help text (a
 Transformer that predicts characters). All rows of a seed see the same batches and learning rates. Finished
-trainings stay in the result file; ``--resume`` goes on from there.
+trainings stay in the result file; ``--resume`` resumes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sparse_core.common.libraries import module_available
 
 METHODS = ("dense", "small dense", "static", "set", "rigl")
 STRUCTURES = ("unstructured", "fan-in", "block")
-#: Fields of a training that say which one it is.
+#: Fields that identify a training.
 _IDENTITY = ("task", "seed", *Row._fields, "steps")
 AnyRun = Run | DetectorRun
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     quick_help = "few steps and rows: the numbers mean nothing"
     common = common_parser(__doc__, "dynamic-accuracy", quick=quick_help, by_device=False)
-    # As in the study of pruning, threads are processes.
+    # Threads are processes, as in the pruning study.
     parser = argparse.ArgumentParser(
         description=common.description,
         formatter_class=common.formatter_class,
@@ -116,7 +116,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--budget-s", type=float, help="start no training after so long")
     parser.add_argument("--resume", action="store_true", help="keep the trainings that the result file has")
-    parser.add_argument("--png", type=Path, help="picture (beside the result file)")
+    parser.add_argument("--png", type=Path, help="picture (default: next to the result file)")
     parser.add_argument("--draw-from", type=Path, help="train nothing: draw a result file")
     options = parse(parser, arguments)
     quick = options.quick
@@ -144,7 +144,7 @@ def _draw(values: dict[str, Any], path: Path) -> None:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What the numbers depend on, apart from rows and seeds."""
+    """Settings that the results depend on, apart from rows and seeds."""
     shared = {"drop_fraction": DROP_FRACTION, "stop": STOP, "quick": options.quick}
     if options.detector:
         return {

@@ -129,7 +129,7 @@ def _matrix_shape(module: nn.Module) -> tuple[int, int, int, int]:
 
 
 def multiply_adds(network: Network, pillars: Pillars) -> dict[str, float]:
-    """Of each convolution that may be sparse, in a forward pass of a network still dense."""
+    """Return the cost of each convolution that may be sparse, from a forward pass of the dense network."""
     found: dict[str, float] = {}
 
     def count(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:

@@ -1,4 +1,4 @@
-"""The rows of the study of sparse training: what is made sparse, how its connections move, what it costs."""
+"""Rows of the sparse training study: sparse layers, update of their connections, and cost."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Row(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return LABELS[self.method, self.structure]
 
     @property
     def is_sparse(self) -> bool:
-        """Whether layers become sparse."""
+        """True if layers become sparse."""
         return self.method in ("static", "set", "rigl")
 
 
@@ -93,7 +93,7 @@ def make_sparse(model: nn.Module, row: Row, *, select: str, block_size: int, see
 def make_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, row: Row, *, steps: int, update_every: int, seed: int
 ) -> tuple[Callable[[], Any], RigLScheduler | None]:
-    """What is called after ``backward()``: the optimiser's step, or a scheduler's."""
+    """Return the call after ``backward()``: the optimizer's step, or a scheduler's."""
     if row.method not in ("set", "rigl"):
         return optimizer.step, None
     scheduler = RigLScheduler(
@@ -131,8 +131,8 @@ def training_cost(
 ) -> float:
     """Multiply-adds of a training over those of the dense one, as counted by Evci et al. (2020), appendix H.
 
-    A step costs the forward pass three times: itself, the gradient of the input and that of the weight. Where
-    connections grow by gradient, the gradient of the whole weight is made at an exchange.
+    A step costs the forward pass three times: itself, the gradient of the input and that of the weight.
+    Growth by gradient computes the gradient of the whole weight at an exchange.
 
     Args:
         layers: those that may be sparse.

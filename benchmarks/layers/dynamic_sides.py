@@ -52,7 +52,7 @@ class Shape:
 
 
 class Kind(NamedTuple):
-    """How the layers are sparse; ``structure`` None: not at all."""
+    """Sparsity of the layers; ``structure`` None: not at all."""
 
     structure: str | None
     block: int = 16
@@ -91,7 +91,7 @@ def build(shape: Shape, kind: Kind, sparsity: float, device: torch.device) -> nn
 
 
 def half_products(device: torch.device) -> AbstractContextManager[Any]:
-    """What people train in: bfloat16 products of float32 weights on a GPU, float32 on a CPU."""
+    """Usual training precision: bfloat16 products of float32 weights on a GPU, float32 on a CPU."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
@@ -111,7 +111,7 @@ class Training:
         )
         self.x = shape.input(device, torch.float32)
         if device.type == "cuda":
-            # What comes from the layer before is bfloat16 there, and asks for its gradient.
+            # The previous layer returns bfloat16 there and needs a gradient.
             self.x = self.x.bfloat16()
         self.x.requires_grad_()
         with torch.no_grad(), half_products(device):
@@ -152,7 +152,7 @@ class Training:
         return run
 
     def held_bytes(self) -> int:
-        """Weights, gradients, moments and whatever the layers keep about their connections."""
+        """Weights, gradients, moments and the connection state of the layers."""
         found: dict[int, int] = {}
         objects = [self.optimiser.state, *(module.__dict__ for module in self.model.modules())]
         objects += [parameter.grad for parameter in self.model.parameters()]

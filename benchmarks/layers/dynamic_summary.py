@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.layers.dynamic_rows import LABELS, Row
 
-#: What each task is judged by, and digits after the point.
+#: Metric of each task, and its decimals.
 MEASURES = {
     "digits-mlp": ("accuracy", "accuracy, %"),
     "digits-convnet": ("accuracy", "accuracy, %"),

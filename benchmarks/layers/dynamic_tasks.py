@@ -19,7 +19,7 @@ from benchmarks.layers.pruning_models import ConvNet
 
 TaskName = Literal["digits-mlp", "digits-convnet", "text-transformer"]
 TASKS: tuple[TaskName, ...] = ("digits-mlp", "digits-convnet", "text-transformer")
-#: Where scikit-learn is not installed: a file with its arrays ``data`` (N, 64) and ``target`` (N,).
+#: Without scikit-learn: a file with its arrays ``data`` (N, 64) and ``target`` (N,).
 DIGITS_VARIABLE = "SPARSIGHT_DIGITS"
 _SPLIT_SEED = 0
 _TRAINING, _VALIDATION = 900, 200
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class SmallTask:
-    """What a task trains and how.
+    """Model, data and settings of a task.
 
     Attributes:
         name: of the task.
@@ -103,7 +103,7 @@ SMALL_TASKS: dict[TaskName, SmallTask] = {
 
 
 class CausalBlock(nn.Module):
-    """Causal attention and a feed-forward network, each after a layer norm and beside a residual path."""
+    """Causal attention and a feed-forward network, each with a layer norm before it and a residual path."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

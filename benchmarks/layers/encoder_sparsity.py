@@ -3,14 +3,14 @@
     python -m benchmarks.layers.encoder_sparsity --device cpu --conversations FOLDER
     python -m benchmarks.layers.encoder_sparsity --device cuda
 
-What they lose (extra 'text'; FOLDER with turns.jsonl and queries.jsonl of LoCoMo): questions about long
+Accuracy lost (extra 'text'; FOLDER with turns.jsonl and queries.jsonl of LoCoMo): questions about long
 conversations find the turns that answer them, by vectors of :class:`memory.encode.TextEncoder`, dense in each
 precision and 2:4 by magnitude, calibrated by sentences of docstrings, and by turns of conversations that no
-question is asked of here. The time (transformers): encoders of the shapes of all-MiniLM-L6, SigLIP base,
-ViT large and one of 4,096 positions as SAM has, with random weights, from 4,096 rows (positions of all
-sequences together) on. The dense twin is the same pruned model in the same type. Both run called one by one,
-in CUDA graphs, and with the most rows in bfloat16 also compiled; so do 2:4 layers in whole numbers of 8 bits
-(a scale for each call's inputs). Outputs are compared before anything is timed.
+question is asked of here. Time (transformers): encoders with random weights and the shapes of all-MiniLM-L6,
+SigLIP base, ViT large and a SAM-like one of 4,096 positions, from 4,096 rows (positions of all sequences) on.
+The dense twin is the same pruned model in the same type. Both are called eagerly and in CUDA graphs, and for
+the most rows in bfloat16 also compiled. The same holds for 2:4 layers in int8 (one activation scale per
+call). Outputs are compared before anything is timed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from memory.encode import TextEncoder
 from memory.encode.two_four import Precision
 from sparse_core.nm import prune, sparsify, tuning
 
-#: Of the conversations in order: the rest is asked about.
+#: Conversations, in order, that are only used for calibration.
 _CALIBRATING = 2
 #: Sums of half-precision numbers through a whole encoder, each side rounded in its own order.
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1}
@@ -184,7 +184,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _conversation(name: str) -> str:
-    """Of a turn, ``conv-26:D1:3``, or a question, ``conv-26_q0``."""
+    """Text of a turn, ``conv-26:D1:3``, or of a question, ``conv-26_q0``."""
     return name.split(":")[0].split("_")[0]
 
 

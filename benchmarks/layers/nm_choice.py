@@ -1,4 +1,4 @@
-"""What was chosen for a 2:4 product: the benchmarks of layers say it."""
+"""The implementation chosen for a 2:4 product, for the tables of the layer benchmarks."""
 
 from __future__ import annotations
 

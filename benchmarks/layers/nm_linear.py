@@ -320,7 +320,7 @@ def _interleave_gpu(
 
 
 def _sides(x: Tensor, weights: list[_Weights], device: torch.device) -> tuple[dict[str, Side], int]:
-    """What is timed, each doing the same number of calls, and that number."""
+    """Return the sides to time, each with the same number of calls, and that number."""
     forms = {DENSE_EAGER: [entry.plain for entry in weights], OURS_EAGER: [entry.ours for entry in weights]}
     with_torch = [entry.torch for entry in weights if entry.torch is not None]
     if with_torch:
@@ -404,7 +404,7 @@ def bars(rows: Sequence[dict[str, Any]], packing: Sequence[dict[str, Any]]) -> d
         packing: measured packings.
 
     Returns:
-        Each figure with how many cases it stands for; ``None`` where there are none.
+        Each figure with its number of cases; ``None`` where there are none.
     """
     bf16 = [row for row in rows if row["dtype"] == "bfloat16"]
 

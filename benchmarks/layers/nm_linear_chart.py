@@ -11,7 +11,7 @@ _ODD_ROWS = (3, 100, 1001, 4097)
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Draw one curve a weight and one panel a type; on cases where dense is chosen the curve lies on 1.
+    """Draw one curve per weight and one panel per dtype; the curve is 1 where dense is chosen.
 
     Args:
         values: result of ``benchmarks.layers.nm_linear``.

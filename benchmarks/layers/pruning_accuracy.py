@@ -1,10 +1,10 @@
-"""What pruning costs in accuracy, and what each step wins back: a small Transformer and a small convnet.
+"""Accuracy lost by pruning and regained by each step, for a small Transformer and a small convnet.
 
     python -m benchmarks.layers.pruning_accuracy
 
-Handwritten digits of scikit-learn. Every row of a seed starts from the same dense network; every row that is
-trained on sees the same batches and learning rates for the same number of steps, and so does the dense
-network. Finished seeds are kept beside the result file until all are done; interrupted, run it again.
+Handwritten digits of scikit-learn. All rows of a seed start from the same dense network. All trained rows,
+and the dense network, see the same batches and learning rates for the same number of steps. Finished seeds
+are stored next to the result file until all are done, so that an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparse_core.common.libraries import module_available
 
 MODELS = ("transformer", "convnet")
 PATTERNS = ("2:4", "1:4", "2:8")
-#: Where one-shot pruning loses less than this, a share of it means nothing.
+#: A share of a smaller one-shot loss has no meaning.
 _LEAST_LOSS = 0.01
 #: Peak learning rates; the second was chosen on the validation images, where 1e-3 was slightly worse.
 _DENSE_RATE, _RATE = 3e-3, 3e-3
@@ -110,7 +110,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dense-steps", type=int, help="batches of the dense training (600; 30)")
     parser.add_argument("--steps", type=int, help="further batches of rows that are trained on (200; 10)")
     parser.add_argument("--part", choices=("test", "validation"), default="test", help="images to measure on")
-    parser.add_argument("--png", type=Path, help="picture (beside the result file)")
+    parser.add_argument("--png", type=Path, help="picture (default: next to the result file)")
     parser.add_argument("--draw-from", type=Path, help="measure nothing: draw a result file")
     options = parse(parser, arguments)
     quick = options.quick

@@ -85,7 +85,7 @@ def _measured(pruned: Pruned, split: Split, task: Task) -> dict[str, float]:
 
 
 def _sizes(model: nn.Module) -> dict[str, int]:
-    """How many numbers the network has, and how many of them are weights that the patterns apply to."""
+    """Return the number of parameters, and of those the patterns apply to."""
     layers = choose_layers(model, PRUNABLE, pruned_layer).layers.values()
     return {
         "all": sum(parameter.numel() for parameter in model.parameters()),

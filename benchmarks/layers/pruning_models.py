@@ -55,7 +55,7 @@ def load_split(device: torch.device) -> Split:
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a feed-forward network, each after a layer norm and beside a residual path."""
+    """Attention and a feed-forward network, each with a layer norm before it and a residual path."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()

@@ -157,8 +157,8 @@ class Ways:
         """Train on from a pruned network.
 
         Args:
-            start: ``"fixed"`` keeps its masks and goes on from its weights; the others start from the dense
-                network and choose the masks anew on the way, until two thirds of the steps.
+            start: ``"fixed"`` keeps its masks and continues from its weights. The others start from the dense
+                network and choose new masks until two thirds of the steps.
             estimator: of the gradient.
             gradually: from dense to the pattern in the first half of the steps.
             distil: learn from the dense network too.

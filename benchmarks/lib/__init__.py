@@ -1,1 +1,1 @@
-"""What all benchmarks share: options, timing, scenes and result files."""
+"""Options, timing, scenes and result files of all benchmarks."""

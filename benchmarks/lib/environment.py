@@ -1,4 +1,4 @@
-"""Where a result was measured: code, hardware and versions, as plain values for JSON.
+"""Environment of a measurement: code, hardware and versions, as plain values for JSON.
 
 Host names, user names and paths stay out: results are published.
 """
@@ -88,7 +88,7 @@ def full_commit(commit: str) -> str:
 
 
 def is_dirty() -> bool | None:
-    """Whether anything but results differs from the commit; None outside a git checkout.
+    """Return True if anything but results differs from the commit; None outside a git checkout.
 
     New results do not count, so that several benchmarks can be published one after another.
     """

@@ -54,7 +54,7 @@ def call_microseconds(
         runs: what to call, by name.
         device: a GPU or the CPU.
         rounds, budget_s, seed: see :func:`benchmarks.lib.timing.interleave`.
-        eager: sides that are called one by one, not in a graph.
+        eager: sides that are called eagerly, not in a graph.
     """
     sides: dict[str, Side] = {}
     calls = dict.fromkeys(runs, 1)

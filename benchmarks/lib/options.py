@@ -21,7 +21,7 @@ def common_parser(
     Args:
         description: docstring of the script.
         name: of the benchmark; its results go to ``NAME-DEVICE.json``.
-        quick: what ``--quick`` leaves out, where that needs saying.
+        quick: help of ``--quick``, if it needs an explanation.
         by_device: False where results do not depend on the device and go to ``NAME.json``.
     """
     result = f"{name}-DEVICE" if by_device else name
@@ -56,13 +56,14 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> a
 
 
 def asked(options: argparse.Namespace, *besides: str) -> dict[str, Any]:
-    """What was asked for, as settings of a result: all options but those of the files, and those named."""
+    """Return the options as settings of a result, without file options and those named."""
     hidden = {"out", "json", "publish", "result", *besides}
     return {key: value for key, value in vars(options).items() if key not in hidden}
 
 
 def picture(options: argparse.Namespace) -> Path:
-    """Where a chart goes that `--png` does not name: beside the published file, or else the working one."""
+    """Return the path of a chart that `--png` does not name: next to the published file, or else next to the
+    working one."""
     folder = RESULTS if options.publish else options.out.parent
     return Path(options.png or folder / f"{options.result if options.publish else options.out.stem}.png")
 

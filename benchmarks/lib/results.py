@@ -1,4 +1,4 @@
-"""What every benchmark writes: a file with all it measured, a table for people and, published, a short file.
+"""Output of every benchmark: all measurements, a printed table and, with `--publish`, a short file.
 
 A published file holds medians, quartiles, counts, settings and where they come from. It stays in the
 repository, so it has fewer than `MOST_LINES` lines, and comes from a commit: see `publish`.
@@ -21,13 +21,13 @@ from sparse_core.common.table import Table
 
 #: Published files, which belong to the repository.
 RESULTS = ROOT / "benchmarks" / "results"
-#: Where a benchmark writes everything unless `--out` names a file.
+#: Default folder for complete results; `--out` names a file.
 WORKING = ROOT / "build" / "benchmarks"
 #: Raised when a field changes its meaning.
 SCHEMA = 1
 #: Bounds of one published file, and of all of them.
 MOST_LINES, MOST_LINES_IN_ALL = 300, 11_000
-#: Columns that are tried in turn until a file is short enough; the last keep a case of many sides on a line.
+#: Line widths to try until a file is short enough; the widest keep a case of many sides on one line.
 _WIDTHS = (120, 200, 300, 400, 600, 800, 1000, 1200, 1400)
 #: Fields that are not published: single samples, and what follows from other fields.
 _RAW = frozenset({"samples_ms", "runs", "wrong", "first_call_s", "seconds", "iqr_ms", "minimum_ms"})
@@ -89,7 +89,7 @@ def published_text(values: dict[str, Any]) -> str:
 
 
 def _summaries(value: Any) -> Any:
-    """A copy without what is raw; a list `values` holds the samples of the mean and spread beside it."""
+    """Return a copy without raw samples; a list `values` holds the samples of an adjacent mean and spread."""
     match value:
         case dict():
             return {
@@ -105,7 +105,7 @@ def _summaries(value: Any) -> Any:
 
 
 def _folded(value: Any, width: int, indent: int, before: int) -> str:
-    """JSON on one line where it fits; else in lines that are filled with what fits.
+    """Return JSON on one line if it fits, else as filled lines.
 
     Args:
         value: plain value.

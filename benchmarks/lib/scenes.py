@@ -37,7 +37,7 @@ class Frames:
 
 
 def default_data() -> Path:
-    """``$SPARSIGHT_DATA/kitti``, or ``../shared/data/kitti`` beside the checkout."""
+    """Return ``$SPARSIGHT_DATA/kitti``, or ``../shared/data/kitti`` next to the checkout."""
     configured = os.environ.get("SPARSIGHT_DATA")
     return Path(configured) / "kitti" if configured else ROOT.parent / "shared" / "data" / "kitti"
 
@@ -123,7 +123,7 @@ def around(config: DetectorConfig, reach_m: float) -> DetectorConfig:
 
 
 def tile(points: FloatArray, config: DetectorConfig, factor: int) -> FloatArray:
-    """``factor`` x ``factor`` copies of what lies in range, side by side: a world as full everywhere.
+    """Return ``factor`` x ``factor`` adjacent copies of the points in range: a scene of equal density.
 
     Args:
         points: (N, 4) float32.

@@ -104,7 +104,7 @@ def interleave(
         device, clock: see :func:`time_once`.
         rounds: measured calls of each side.
         warmup: calls of each side that are not measured.
-        budget_s: after this long no further round starts, except that there are always three (or ``rounds``).
+        budget_s: no round starts after this time; at least three rounds (or ``rounds``) always run.
         seed: of the orders.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The drives that memories are compared on: which frames, whose boxes, and how often they are driven."""
+"""The drives that memories are compared on: frames, source of boxes, and number of passes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from perception.evaluate.nuscenes.files import read_results
 from perception.track.folders import camera_objects
 from perception.track.poses import inverse, moved_boxes
 
-#: How far beside itself the robot takes itself to be on the way back, along x and y of the map.
+#: Pose error on the way back, along x and y of the map.
 BESIDE_M = (0.4, -0.3)
-#: A box of another detector that it is less sure of is not looked at.
+#: Boxes of another detector below this score are ignored.
 _LEAST_SCORE = 0.1
 
 
@@ -34,7 +34,7 @@ class Case:
         name: of it.
         boxes: whose they are.
         moments: of ``drive.labelled_seen``: the passes.
-        sees: what is seen in them.
+        sees: source of the boxes.
         group: of drives that are summed up.
     """
 
@@ -46,7 +46,7 @@ class Case:
 
 
 def cases(data: Path, weights: str, *, quick: bool) -> Iterator[Case]:
-    """Those for which there is data.
+    """Return the cases whose data is present.
 
     Args:
         data: folder with ``kitti_sequences``, ``nuscenes`` and ``kitti_tracking``.

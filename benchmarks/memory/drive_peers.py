@@ -1,9 +1,9 @@
 """Two memories for robots from the package index, given the same boxes and asked the same questions.
 
-``rtsm`` is asked by its associator and its working memory, as its pipeline calls them, with a vector for each
-class in the place of a picture's; distances fit for rooms are widened to those of cars. ``robotmem`` takes
+``rtsm`` is queried through its associator and working memory, as its pipeline calls them, with a vector per
+class instead of a picture's. Its distances for rooms are widened to those of cars. ``robotmem`` takes
 sentences and places: a box is looked for by both, and what is near is brought up to date, else it is learned.
-Its own rule for what is known already compares whole sentences, and knows nothing that has a time in it.
+Its rule for known facts compares whole sentences, so a sentence with a time always counts as new.
 Both are left out where they are not installed.
 """
 
@@ -27,7 +27,7 @@ from benchmarks.lib.demos import drive_module
 SAME_M = 2.0
 #: LiDAR axes to those of a camera, z ahead.
 _CAMERA_FROM_LIDAR = np.array([[0.0, -1, 0, 0], [0, 0, -1, 0], [1, 0, 0, 0], [0, 0, 0, 1]])
-#: What is left of the configuration that rtsm ships, with gates in the open in place of those of a room.
+#: The remaining configuration that rtsm ships, with gates for outdoor scenes instead of rooms.
 _RTSM: dict[str, Any] = {
     "assoc": {"rings": 1, "nearest_m_for_cos": 8, "cos_min": 0.9, "gate_dist_base_m": SAME_M},
     "object": {"proto_ttl_s": 10.0, "promote_hits": 2, "stability_promote": 0.55, "require_view_bins": 1},
@@ -39,7 +39,7 @@ Place = tuple[float, float]
 
 
 class Thing(NamedTuple):
-    """What a peer holds.
+    """Contents of a peer.
 
     Attributes:
         key: of it.
@@ -63,7 +63,7 @@ class Peer:
         self._owners: list[Hashable | None] = []
 
     def things(self, label: str, place: Place | None) -> list[Thing]:
-        """Of a label, all or those around a place."""
+        """Return the objects of a label, all or those around a place."""
         raise NotImplementedError
 
     def owners(self) -> list[Hashable | None]:
@@ -76,7 +76,7 @@ class Peer:
         return sum(thing.first_ns <= last and thing.last_ns >= first for thing in self.things(label, None))
 
     def stood_at(self, label: str, place: Place) -> bool:
-        """Whether there is one."""
+        """Return True if there is one."""
         return bool(self.things(label, place))
 
     def last_seen(self, label: str, place: Place) -> int | None:
@@ -84,7 +84,7 @@ class Peer:
         return max((thing.last_ns for thing in self.things(label, place)), default=None)
 
     def gone(self, label: str) -> int:
-        """Neither says what has left."""
+        """Neither reports objects that have left."""
         return 0
 
 
@@ -227,7 +227,7 @@ class Robotmem(Peer):
         return int(said["memory_id"])
 
     def _recalled(self, label: str, place: Place | None, most: int) -> list[Thing]:
-        """Of a label, the nearest to a place first."""
+        """Return the objects of a label, the nearest to a place first."""
         query, near = f"{label} at", None
         if place is not None:
             query = _where(label, place)
@@ -257,7 +257,7 @@ def _candidate(
     score: float,
     camera_from_world: NDArray[np.float64],
 ) -> Any:
-    """What rtsm's pipeline makes of a segment: a place in the camera's axes, a vector and a label."""
+    """Convert a segment as rtsm's pipeline does: a position in the camera frame, a vector and a label."""
     place = (camera_from_world @ np.array([*box[:3], 1.0]))[:3].astype(np.float32)
     stats = SimpleNamespace(centroid_cam=place, centroid_px=None, depth_valid=1.0, coverage=1.0)
     return SimpleNamespace(stats=stats, emb_vis=vector, label_topk=[(label, score)], crop=None)

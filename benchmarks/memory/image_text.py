@@ -3,8 +3,8 @@
     python -m benchmarks.memory.image_text --data ../shared/data/nuscenes --encoder class-names
 
 Each object of a nuScenes scene that the camera sees is cut out of its picture; the name of every class asks
-for its objects. Reported: average precision of each class, their mean beside what chance would give, the
-share of crops whose class is the best text, and how long both sides take. Nothing is trained on them.
+for its objects. Reported: average precision per class, its mean and that of chance, the share of crops whose
+class is the best text, and the time of both sides. Nothing is trained on them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from benchmarks.lib.results import number, result, save, show, table
 from benchmarks.lib.scenes import default_data
 from memory.encode import open_image_text_encoder
 
-#: Least pixels of a side of a crop, and least share of a box inside the picture.
+#: Minimum side of a crop in pixels, and minimum share of the box inside the picture.
 _LEAST_PIXELS, _LEAST_INSIDE = 24, 0.5
-#: Of a box that is cut out, in shares of its size on each side.
+#: Margin of a crop on each side, as a share of the size of the box.
 _MARGIN = 0.1
-#: What a class is asked for by; nuScenes' names are not what people say.
+#: Query text of each class; nuScenes' names are not everyday words.
 _WORDS = {
     "car": "car", "truck": "truck", "trailer": "trailer", "bus.": "bus", "barrier": "barrier",
     "construction": "construction vehicle", "trafficcone": "traffic cone", "motorcycle": "motorcycle",

@@ -1,4 +1,4 @@
-"""What the memory's benchmark measures: inserts, searches, filters, freshness, moving tiers, last seen."""
+"""Measurements of the memory's benchmark: inserts, searches, filters, freshness, moving tiers, last seen."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def inserts(
     rows.append({"side": "the disk", "way": "write and fsync", "rows": 100, "rows_s": _syncs(folder)})
     rated = memories(vectors[: max(singles, grouped)])
     with MemoryStore.open(folder / "inserts", dim=vectors.shape[1]) as store:
-        store.add(rated[:10])  # As for the peers: neither makes its files while it is timed.
+        store.add(rated[:10])  # As for the peers, creating files is not timed.
         measured("ours", "one by one", singles, lambda: [store.add([one]) for one in rated[:singles]])
 
         def together() -> None:

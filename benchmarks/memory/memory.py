@@ -136,7 +136,7 @@ def _real(options: argparse.Namespace, folder: Path, notes: list[str]) -> dict[s
     data = Clustered(vectors[chosen[asked:]], vectors[chosen[:asked]])
     truth = truth_of(data.vectors, data.queries)
     searches = []
-    # Up to 20,000 vectors the store needs no index, which shows what is lost where it is made to use one.
+    # Up to 20,000 vectors the store needs no index, so these rows show the cost of forcing one.
     ways: dict[str, tuple[str, dict[str, int]]] = {"ours, as it comes": ("lsh", {})}
     ways |= {label: (index, {"index_from": 1000}) for label, index in _INDEXES.items()}
     for place, (label, (index, further)) in enumerate(ways.items()):

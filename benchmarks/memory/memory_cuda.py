@@ -39,9 +39,9 @@ _SCAN_LIMIT = 64
 _ROWS_AT_ONCE = 1 << 18
 #: Probes and reranked rows of ``--sweep``.
 _SWEEP = ((8, 512), (12, 512), (16, 384), (16, 512), (24, 256), (24, 384), (24, 512), (24, 1024), (32, 512))
-#: Of the candidates for the truth, since half precision rounds scores.
+#: Candidates for the exact answer, since half precision rounds scores.
 _SPARE = 64
-#: Aims: milliseconds of one query, queries a second of a batch of 1,024, recall.
+#: Targets: milliseconds of one query, queries per second in a batch of 1,024, recall.
 _AIM_MS, _AIM_RATE, _AIM_RECALL = 0.15, 800_000, 0.95
 
 

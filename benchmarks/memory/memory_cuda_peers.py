@@ -2,12 +2,13 @@
 
     python -m benchmarks.memory.memory_cuda_peers --device cuda --sentences FILE.npy --budget-s 500
 
-Sides: ours by aim (.95 and .99 of the ten nearest), by its usual cells, by a scan of all codes and exactly;
-faiss flat and IVF in half precision, and IVF-PQ with codes of 64 bytes, alone and refined by exact scores.
-Vectors of 256 numbers around 1,000 centres, or without clusters and of a spectrum that falls as one through
-the square root of its number, and real sentences (``python -m benchmarks.memory.real_embeddings``).
-Both sides are called as a user calls them, one call after the other, with queries on the device; times are of
-the device's clock from the call to its answer. On a CPU the same runs through faiss-cpu, to test this file.
+Sides: ours with a target recall (.95 and .99 of the ten nearest), with default cells, with a scan of all
+codes, and exact; faiss flat and IVF in half precision; IVF-PQ with codes of 64 bytes, alone and refined by
+exact scores. Vectors of 256 numbers around 1,000 centres, or without clusters and of a spectrum that falls as
+one through the square root of its number, and real sentences (``python -m
+benchmarks.memory.real_embeddings``). Both sides are called as a user calls them, with queries on the device.
+Times are device times from the call to its answer. On a CPU the same runs through faiss-cpu, to test this
+file.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Data(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What is timed: an answer of (queries, 10) ids, and what it does in words."""
+    """One side: a search that returns (queries, 10) ids, and its description."""
 
     name: str
     effort: str
@@ -222,7 +223,7 @@ def _probed(index: Any, probes: int, k: int, asked: Tensor) -> Tensor:
 
 
 def _refined(vectors: Tensor, index: Any, probes: int, asked: Tensor) -> Tensor:
-    """What product codes find, compared exactly by our kernel."""
+    """Recall of product codes, reranked exactly by our kernel."""
     found = _probed(index, probes, min(_REFINED, len(vectors)), asked).to(torch.int32)
     return rerank_top(vectors, asked, found, _K).rows
 
@@ -365,7 +366,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Of a table, a line for each measured call."""
+    """Return a table row for each measured call."""
     return [
         [
             row["data"], f"{row['rows']:,}", row["side"], row["effort"], str(row["batch"]),

@@ -2,10 +2,10 @@
 
     python -m benchmarks.memory.memory_drives
 
-Each drive is driven there and, a day later, back: the same scans in reverse with tracks of their own, once
-where the robot is, once where it takes itself to be 0.5 m beside it. Boxes are labels whose identities nobody
-is told, those of our detector, or CenterPoint's; one tracker follows them, and every memory is given the
-boxes that it tells. The labels say which sights were of one thing, where it stood, and when it was last seen.
+Each drive is driven forward and, a day later, back. The way back replays the scans in reverse with separate
+tracks, once with correct poses and once with poses 0.5 m off. Boxes are labels without identities, those of
+our detector, or CenterPoint's. One tracker follows them, and every memory receives the boxes that the tracker
+reports. The labels give the observations of each object, its position, and the time when it was last seen.
 KITTI's tracking sequences have no poses: things have no places there and are counted on the way there alone.
 ``rtsm`` and ``robotmem`` take part where they are installed (``pip install rtsm robotmem``).
 Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``.

@@ -15,7 +15,7 @@ Ids = NDArray[np.int64]
 
 
 class Peer(Protocol):
-    """What is asked of a peer; ``effort`` is its own knob for recall against time."""
+    """Queries for a peer; ``effort`` is its own knob for recall against time."""
 
     efforts: tuple[int, ...]
 

@@ -4,8 +4,8 @@
 
 Every fifth frame is held out and looked for among the others; a match within 0.5 m is right. With a gap,
 frames so close in time to the query are no candidates, so that the answer must come from another visit.
-Beside our encoders: photographs and depth images made small and compared number by number, the frame before
-(which needs no look at all), and a random frame. Data: ``$SPARSIGHT_DATA/rgbd_indoor``, by default
+Baselines: downscaled photographs and depth images compared per pixel, the previous frame (which needs no
+image), and a random frame. Data: ``$SPARSIGHT_DATA/rgbd_indoor``, by default
 ``../shared/data/rgbd_indoor``.
 """
 
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def data_folder() -> Path:
-    """Where the sequence is by default."""
+    """Return the default folder of the sequence."""
     configured = os.environ.get("SPARSIGHT_DATA")
     return (Path(configured) if configured else ROOT.parent / "shared" / "data") / "rgbd_indoor"
 
@@ -147,7 +147,7 @@ def small_images(images: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
 def _ways(
     frames: Frames, options: argparse.Namespace, notes: list[str]
 ) -> dict[str, Callable[[], NDArray[np.float32]]]:
-    """What makes vectors of all frames, by name."""
+    """Encoders of all frames, by name."""
     ways: dict[str, Callable[[], NDArray[np.float32]]] = {}
     try:
         whole, grid = ImageEncoder(), ImageEncoder(grid=(2, 3))

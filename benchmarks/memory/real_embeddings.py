@@ -3,8 +3,8 @@
     python -m benchmarks.memory.real_embeddings FOLDER [--count 15000] [--out FILE.npy]
 
 Sentences are those of the docstrings of the installed standard library, in a fixed order and each once, as
-vectors of :class:`memory.encode.TextEncoder`. Vectors are kept in ``FOLDER``, part by part, so that an
-interrupted run goes on; the folder is best outside the project.
+vectors of :class:`memory.encode.TextEncoder`. Vectors are stored in ``FOLDER`` part by part, so that an
+interrupted run resumes. Choose a folder outside the project.
 """
 
 from __future__ import annotations

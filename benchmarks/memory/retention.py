@@ -1,4 +1,4 @@
-"""What is kept of months: value and answers over the share that is kept, and a day in front of one wall.
+"""Retention over months: value and answers by the share that is kept, and a day in front of one wall.
 
     python -m benchmarks.memory.retention --png retention.png
 
@@ -6,9 +6,8 @@ A robot's months are simulated (`retention_world`) and offered to the store. *Va
 worth what later questions need of it and its event's own worth (`retention_value`), which no store
 sees; figures are shares of what the best subset of the same size is worth. *Answers*: questions
 (`retention_questions`, which says when two answers agree) are asked of the store that kept a share and
-of one that keeps everything. Against the store's choice: a random one, the most recent, and the most recent
-of each place. *Parked*: how far a day in front of one wall shrinks, and which of its unique events are
-left.
+of one that keeps everything. The baselines are a random choice, the most recent, and the most recent of each
+place. *Parked*: the reduction of a day in front of one wall, and its remaining unique events.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from memory.merging import MergeOptions
 from memory.observe.reservoir import Reservoir
 from memory.questions import Questions
 
-#: Of the hundreds of sights of a thing in months, the one in a hundred beyond the usual gate would stay a
-#: memory of its own: 99.99 % are within this (chi-square, 3 degrees of freedom).
+#: The usual gate would turn one in a hundred observations of an object into a separate memory. This gate
+#: holds 99.99 % of them (chi-square, 3 degrees of freedom).
 _GATE = 21.1
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.1, 0.05)
 #: Shares that questions are asked at.
@@ -105,7 +104,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class _Study:
-    """The dense store's answers, and a row of figures for each share."""
+    """Answers of the dense store, and figures for each share."""
 
     def __init__(
         self, world: World, questions: list[Question], facts: list[Fact], folder: Path, seed: int
@@ -161,7 +160,7 @@ class _Study:
         return {"kept": len(rows), "value": round(value_of(self._facts, rows), 3)}
 
     def _others(self, count: int) -> dict[str, list[int]]:
-        """As many observations, chosen otherwise."""
+        """The same number of observations, chosen by another rule."""
         generator = np.random.default_rng([self._seed, 2])
         chosen = generator.choice(self._count, count, replace=False)
         return {
@@ -223,7 +222,8 @@ def _observe(store: MemoryStore, observations: Sequence[Observation]) -> None:
 def _config_for(observations: Sequence[Observation], wanted: int) -> ReservoirConfig:
     """The largest share with which at most so many are kept, in windows of an hour, or longer if need be.
 
-    How many are kept depends on places, times and vectors only: the reservoir is asked without the store.
+    The number that is kept depends on places, times and vectors only, so the reservoir runs without the
+    store.
     """
     if wanted >= len(observations):
         return ReservoirConfig(share=1.0, most=None)
@@ -252,7 +252,7 @@ def _count(observations: Sequence[Observation], share: float, window_s: float) -
 
 
 def _recent_of_places(observations: Sequence[Observation], count: int) -> list[int]:
-    """The same number of the most recent of each 2 m square; what is left over goes to the most recent."""
+    """Keep the same number of the most recent of each 2 m square; the remainder goes to the most recent."""
     cells: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     for row, entry in enumerate(observations):
         x, y, _ = entry.memory.place

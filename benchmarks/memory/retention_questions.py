@@ -3,8 +3,8 @@
 Answers are brought into plain forms in which only what matters is left, and two of them agree when:
 
 - ``sighting`` (last seen, first seen): the same thing, at most 0.5 m apart, at most an hour apart;
-- ``things`` (near, between, changed since): the same set of things. What the detector invented does not
-  count, and neither does a thing that lies within 0.5 m of the edge of the radius that was asked for;
+- ``things`` (near, between, changed since): the same set of things. False detections do not count. Objects
+  within 0.5 m of the edge of the requested radius do not count either;
 - ``often`` (how often): days with a sight that differ by one or a tenth at most, and first and last sight
   as above;
 - ``state`` (still there): the same state of the same thing, and where it has moved to at most 0.5 m apart;
@@ -12,7 +12,7 @@ Answers are brought into plain forms in which only what matters is left, and two
 - ``pose`` (a pose to drive to): the same thing, remembered at most 0.5 m apart;
 - ``labels`` (summarise): the same set of labels.
 
-The same comparison with the simulator's own answer says whether an answer is right.
+The same comparison with the simulator's answer decides if an answer is right.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ALL = 1_000_000
 
 
 class Sight(NamedTuple):
-    """A thing at a position at a time; ``thing`` is None where nothing is remembered."""
+    """An object at a position and time; ``thing`` is None where nothing is remembered."""
 
     thing: int | None
     x: float = 0.0
@@ -80,7 +80,7 @@ class Question:
         ask: a store's questions for the answer, in its form.
         truth: the simulator's answer; ``None`` where it has none.
         needs: sets of observations; of each, any one is enough for the answer.
-        merged: asked after memories of the same thing were merged, without which it says nothing.
+        merged: True for questions that only make sense after merging.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Question:
 
 
 def agree(form: str, first: Any, second: Any) -> bool:
-    """Whether two answers of a form agree; see the module."""
+    """Return True if two answers of one form agree; see the module."""
     if form == "sighting":
         return _same_sight(first, second)
     if form == "often":
@@ -316,7 +316,7 @@ class _Asker:
         return first, first + int(self._generator.integers(0, most))
 
     def _events_between(self) -> Question:
-        """What happened: the events of some days."""
+        """The events of a range of days."""
         span, rows = self._between(*self._days(7))
         map_id = str(self._generator.choice(maps()))
 
@@ -339,7 +339,7 @@ class _Asker:
         return self._set_question("between: people", ask, wanted)
 
     def _drive_between(self) -> Question:
-        """What was seen in one place on one drive."""
+        """Objects seen in one place on one drive."""
         observations = self._world.observations
         drives = self._world.drives
         drive = drives[int(self._generator.integers(len(drives)))]
@@ -364,7 +364,7 @@ class _Asker:
         return Question("between: a drive", "things", ask, frozenset(inside), needs)
 
     def _changed(self) -> Question:
-        """What is new, asked of merged memories: before, each sight is a memory of its own."""
+        """New objects, queried after merging: before it each observation is a separate memory."""
         day = int(self._generator.integers(1, max(2, self._world.options.days)))
         time_ns, map_id = day * DAY_S * NS, str(self._generator.choice(maps()))
 
@@ -406,7 +406,7 @@ class _Asker:
         return Question("summarise", "labels", ask, truth, needs)
 
     def _situations(self) -> Question:
-        """What to expect of an event like one that is happening."""
+        """The expected reward of an event that resembles a current one."""
         world = self._world
         row = int(self._generator.integers(len(world.type_rewards)))
         direction = world.type_directions[row]

@@ -1,8 +1,7 @@
-"""What a set of observations is worth, and the best that a set of a size can be worth.
+"""Value of a set of observations, and an upper bound for sets of one size.
 
-A fact is known when any one of its observations is kept, and has a weight: the weight of a question is
-shared by what it needs, an event or a passing thing has its own worth. The value of a set is the weight of
-the facts known.
+A fact is known when any of its observations is kept. The weight of a question is split among the facts it
+needs; an event or a passing object has its own weight. The value of a set is the weight of the facts known.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Fact(NamedTuple):
 
 
 def facts_of(world: World, questions: Sequence[Question]) -> list[Fact]:
-    """What the questions need, one each, and the worth of events and of things that were there once."""
+    """Return one fact per need of a question, and the weights of events and of objects that appeared once."""
     weights: dict[frozenset[int], float] = {}
     for question in questions:
         for rows in question.needs:

@@ -1,7 +1,7 @@
-"""A robot's months for the retention study: things, drives and what was observed, with the truth beside it.
+"""Simulated months of a robot for the retention study: objects, drives, observations and the ground truth.
 
-Objects stay, move, disappear, appear late or are there once; people come by; events happen, some with a
-reward; the detector invents things now and then; and the robot is parked for hours in front of a wall. No ray
+Objects stay, move, disappear, appear late or appear once. People pass, events happen, some with a reward, and
+the detector makes false detections. The robot also parks for hours in front of a wall. No ray
 is cast: what is near the robot is detected with a chance, its position and its vector with noise.
 """
 
@@ -21,7 +21,7 @@ from memory.types import Kind
 
 NS = 1_000_000_000
 DAY_S = 86_400
-#: What the detector invents is of no thing.
+#: False detections belong to no object.
 NOTHING = -1
 _MORNING_S = 9 * 3600
 _AFTERNOON_S = 15 * 3600
@@ -68,7 +68,7 @@ class WorldOptions:
 
 
 class Stay(NamedTuple):
-    """A thing at one position: from a day on, until before another."""
+    """An object at one position from one day until before another."""
 
     first_day: int
     end_day: int
@@ -103,12 +103,12 @@ class Thing:
     type_row: int = -1
 
     def at(self, day: int) -> Stay | None:
-        """Where it is on a day."""
+        """Return its position on a day."""
         return next((stay for stay in self.stays if stay.first_day <= day < stay.end_day), None)
 
 
 class Observation(NamedTuple):
-    """What the store is offered, and what it is of."""
+    """An observation for the store, and its true object."""
 
     memory: Memory
     thing: int

@@ -1,15 +1,15 @@
-"""Questions that find what was said: the store's text search on LoCoMo, and what each part of it brings.
+"""Text search of the store on LoCoMo: recall, and the gain of each part of the search.
 
     python -m benchmarks.memory.sentences --conversations FOLDER
 
 FOLDER has turns.jsonl and queries.jsonl of LoCoMo (Maharana et al., ACL 2024). Every turn of every
-conversation is a memory of one store, a second after the one before it: the order of a talk is in times, and
-the order of storing makes no difference. Each question asks all of them for ten. Reported: the share of the
-turns that answer it which are among the ten, with 95 % intervals over the questions; of all, and of those
-about conversations by which no number was chosen. BM25 is made here as it is written (Robertson and Zaragoza
-2009), and changed step by step into what the store does. Vectors are those of
-:class:`memory.encode.TextEncoder` (extra 'text'; left out without). Times are of calls of ``store.query``, on
-these memories and on as many as ``--memories``, whose captions are halves of turns put together.
+conversation is a memory of one store, one second after the previous turn. Times carry the order of a
+conversation; the insertion order makes no difference. Each question asks all of them for ten. Reported: the
+share of answering turns among the first ten, with 95 % intervals, for all questions and for those about
+conversations held out from tuning. BM25 is made here as it is written (Robertson and Zaragoza 2009), and
+changed step by step into what the store does. Vectors are those of :class:`memory.encode.TextEncoder` (extra
+'text'; left out without). Times are of calls of ``store.query``, on these memories and on as many as
+``--memories``, whose captions are halves of turns put together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ from memory.wording.sentences import FUNCTION_WORDS
 CHOSEN_BY = ("conv-26", "conv-30", "conv-42")
 #: Memories that are found, and how often questions are drawn for an interval.
 K, DRAWS = 10, 2000
-#: Of reciprocal rank fusion (Cormack, Clarke and Buettcher 2009), and how many of each side it takes.
+#: Constant of reciprocal rank fusion (Cormack, Clarke and Buettcher 2009), and the results it takes from each
+#: side.
 RRF, DEEP = 60, 256
 _WORD = re.compile(r"[^\W_]+")
 
@@ -56,7 +57,7 @@ Finds = Callable[[int], list[str]]
 
 
 class Talk(NamedTuple):
-    """What was said, and what is asked.
+    """Turns of conversations, and questions about them.
 
     Attributes:
         turns: with id, content and created_at.
@@ -173,7 +174,7 @@ def encoded(talk: Talk, notes: list[str]) -> Vectors | None:
 def measured(
     folder: Path, talk: Talk, vectors: Vectors | None, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Rows of recall by side, times by what was asked, and what storing took."""
+    """Rows of recall by side, query times, and storing times."""
     contents = [turn["content"] for turn in talk.turns]
     start = time.perf_counter()
     with MemoryStore.open(folder / "talk", dim=384) as store:
@@ -298,7 +299,7 @@ def _bm25(contents: list[str], talk: Talk, words: Words, k1: float, b: float) ->
 
 @contextmanager
 def _beside(shares: tuple[float, float]) -> Iterator[None]:
-    """The store with other shares of what is remembered beside a memory."""
+    """The store with other weights of the context around a memory."""
     usual = memory.search.relevance.BESIDE
     memory.search.relevance.BESIDE = shares
     try:

@@ -1,4 +1,4 @@
-"""Random unit vectors that stand in for those of an encoder."""
+"""Random unit vectors in place of an encoder's."""
 
 from __future__ import annotations
 

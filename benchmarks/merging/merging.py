@@ -3,11 +3,10 @@
     python -m benchmarks.merging.merging
     python -m benchmarks.merging.merging --device cuda
 
-Models made from a seed, in memory, are merged tensor by tensor by TIES at 20 % density: by this library, and
-by a plain implementation in torch that sorts every delta fully, with ``torch.argsort`` as one would write it,
-and with its stable form. Before anything is timed results are compared: with the stable sort every number is
-the same up to the rounding of sums; the other may choose other numbers among equal magnitudes, and nowhere
-else.
+Random models in memory are merged tensor by tensor by TIES at 20 % density. The sides are this library and a
+plain torch implementation that sorts every delta fully, with ``torch.argsort`` and with its stable form.
+Results are compared first. With the stable sort every number is equal up to the rounding of sums; the other
+sort may choose differently among equal magnitudes only.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases: list[dict[str, Any]] = []
     for size, count in zip(options.sizes, options.rounds, strict=True):
         cases.append(measure(options, size, count, device, with_files=not cases))
-        # After each size, so that a run that is cut off leaves what it has.
+        # Write after each size, so that an interrupted run keeps its results.
         values = result("merging", device, settings, cases=cases, notes=_NOTES)
         write(values, options.out)
     save(values, options)

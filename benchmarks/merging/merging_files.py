@@ -2,10 +2,10 @@
 
     python -m benchmarks.merging.merging_files --folder /fast/disk
 
-Eight models and their base are written to the folder tensor by tensor, merged by TIES in a process of its own
-with ``merge_files``, and removed again. Memory is what the process takes beyond what it had before: its own
-(counted every two milliseconds), and its peak with the mapped pages of the files, which the system may drop
-at any time. Seconds are those of the disk as much as of the merge.
+Eight models and their base are written to the folder tensor by tensor, merged by TIES in a separate process
+with ``merge_files``, and removed. Memory is the growth of the process: private memory (sampled every two
+milliseconds), and the peak including mapped file pages, which the system may drop at any time. The time
+includes reading and writing the disk.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "merging_files", quick="a small model: the numbers mean little")
     parser.add_argument("--sizes", type=float, nargs="+", help="parameters of a model (1e7 1e8 2e8; 1e6)")
-    parser.add_argument("--models", type=int, default=8, help="models to merge beside the base (8)")
+    parser.add_argument("--models", type=int, default=8, help="models to merge, the base not counted (8)")
     parser.add_argument("--folder", type=Path, help="where the models are written (a temporary folder)")
     parser.add_argument("--merge-of", type=Path, help=argparse.SUPPRESS)
     options = parse(parser, arguments)
@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace, size: int) -> dict[str, Any]:
 
 
 def _merge(folder: Path, models: int) -> dict[str, Any]:
-    """Merge what lies in a folder and say what memory and time it took."""
+    """Merge the models in a folder and return memory and time."""
     values = {
         "merge_method": "ties",
         "base_model": str(folder / "0.safetensors"),

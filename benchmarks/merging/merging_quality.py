@@ -2,11 +2,11 @@
 
     python -m benchmarks.merging.merging_quality
 
-Pairs of tasks: two halves of the classes of scikit-learn's digits, from a base that knows all of them and
-from one that hardly does, turned and inverted images of them, and two texts that come with Python. For
-several seeds a base is trained, tuned for each task, and merged by every method; the settings are those that
-are best on validation data, figures are those of test data. Beside the merges stand the base, the tuned
-models, and the base trained on both tasks together for as many steps as both tuned models had. Nothing is
+Pairs of tasks: two halves of the classes of scikit-learn's digits, from a base trained on all classes and
+from a nearly untrained base; rotated and inverted digits; and two texts that come with Python. For several
+seeds a base is trained, tuned for each task, and merged by every method. Settings are chosen on validation
+data; figures come from test data. The table also shows the base, the tuned models, and the base trained on
+both tasks together for as many steps as both tuned models had. Nothing is
 timed: the result depends on no device.
 """
 

@@ -1,4 +1,4 @@
-"""What merging is measured against: TIES by full sorts, and whether two results are the same."""
+"""Baseline for merging: TIES by full sorts, and whether two results are the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 #: Layers of a model, of six matrices each.
 _LAYERS = 12
-#: What the order of sums may change in numbers of about one.
+#: Tolerance for the order of sums, for numbers of about one.
 _ROUNDING = 1e-6
 
 
@@ -46,7 +46,7 @@ def compare(
     *,
     ties: bool,
 ) -> dict[str, Any]:
-    """How far two merges are the same.
+    """Return the agreement of two merges.
 
     Args:
         ours: tensors by name.

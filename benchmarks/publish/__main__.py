@@ -5,7 +5,8 @@
     python -m benchmarks.publish --add build/benchmarks/nms-cuda.json   # first publishes this, from elsewhere
     python -m benchmarks.publish --add FILE --measured COMMIT   # of a copy of that commit that had no git
 
-A copy without git cannot say what it is; with ``--measured`` its digest of all sources must be the commit's.
+A copy without git does not know its commit; with ``--measured`` the digest of all sources must match that
+commit.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def of_commit(values: dict[str, Any], commit: str) -> dict[str, Any]:
-    """A result whose tree is told to be that of a commit.
+    """Return a result whose tree is declared to be that of a commit.
 
     Raises:
         ValueError: no such commit, or its sources are not those that the result was measured with.

@@ -1,4 +1,4 @@
-"""What is published of archives detected by several processes."""
+"""Published blocks of archives detected by several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published of other architectures of the detector: attention, labels, dilation, neck."""
+"""Published blocks of other detector architectures: attention, labels, dilation, neck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published where: the maker of every block of README and pages, by the name in its markers."""
+"""Makers of the published blocks of README and pages, by the name in their markers."""
 
 from __future__ import annotations
 

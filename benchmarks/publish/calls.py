@@ -1,4 +1,4 @@
-"""What is published of calls."""
+"""Published blocks of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published of a store on a server."""
+"""Published blocks of a store on a server."""
 
 from __future__ import annotations
 

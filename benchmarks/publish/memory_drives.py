@@ -1,4 +1,4 @@
-"""What is published of memories of real drives."""
+"""Published blocks of memories of real drives."""
 
 from __future__ import annotations
 

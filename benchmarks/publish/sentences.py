@@ -1,4 +1,4 @@
-"""What is published of sentences that find memories."""
+"""Published blocks of text search in memories."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from benchmarks.lib.results import RESULTS
 Values = dict[str, Any]
 #: Keys on the way to a value: in a tuple, or between slashes.
 Path = str | tuple[Any, ...]
-#: How a value is written: a format specification, a template with braces, or a function.
+#: Format of a value: a format specification, a template with braces, or a function.
 Form = str | Callable[[Any], str]
 
 
@@ -82,7 +82,7 @@ class Text:
 
     Attributes:
         files: names of the result files.
-        make: the text from their values; None stands for a file that is not there.
+        make: the text from their values; None if the file is missing.
         noted: add a note on historical result files.
     """
 
@@ -126,7 +126,7 @@ def load_result(name: str) -> Values | None:
 
 
 def at(value: Any, path: Path) -> Any:
-    """What lies at the end of a path; None where it ends early."""
+    """Return the value at the end of a path; None where it ends early."""
     for key in path.split("/") if isinstance(path, str) else path:
         if value is None:
             return None

@@ -1,4 +1,4 @@
-"""What is published of tracks."""
+"""Published blocks of tracking."""
 
 from __future__ import annotations
 

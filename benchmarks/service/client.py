@@ -1,7 +1,7 @@
-"""One client of the service, in a process of its own that imports only the standard library.
+"""One client of the service, in a separate process that imports only the standard library.
 
-Reads its task as JSON from standard input, adds, searches, asks and reads in turn until the time is up, and
-writes what it measured as JSON. What it could not send because the service was gone is sent again.
+Read the task as JSON from standard input; add, search, ask and read until the time is up; write the
+measurements as JSON. Requests that failed because the service was down are repeated.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Connection:
 
 
 def caption(client: int, number: int, part: int) -> str:
-    """What tells a memory from all others of a run."""
+    """Key that identifies a memory within a run."""
     return f"client {client} batch {number} part {part}"
 
 

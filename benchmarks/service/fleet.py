@@ -3,12 +3,12 @@
     python -m benchmarks.service.fleet                              # 20,000 and 100,000 rows
     python -m benchmarks.service.fleet --large 1000000 10000000/12  # servers of so many rows, in parts, too
 
-The server is that of ``recall up`` on this machine: it shares the cores with who asks. Every side gets the
-same rows and the same questions in one run. Adds return when they are durable. Recall is the share of the
-ten that are truly most like, of those that pass the filter. ``months``: the same rows in 12 parts;
-``reader``: asked by a role that row-level security holds for. Of ``--large`` all rows but the last 20,000 are
-written by several processes at once (`fleet_bulk`), and these by ``add``, which is measured.
-Results so far are in ``--out`` at any moment.
+``recall up`` runs the server on this machine, so it shares the cores with the clients. Every side gets the
+same rows and the same questions in one run. Adds return when they are durable. Recall is the share of the ten
+most similar rows among those that pass the filter. ``months``: the same rows in 12 parts; ``reader``: asked
+by a role that row-level security holds for. Several processes write all rows of ``--large`` but the last
+20,000 (`fleet_bulk`). ``add`` writes the last 20,000, which are timed. Results so far are in ``--out`` at any
+moment.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _LONGEST_S = 60.0
 
 
 class _Run:
-    """What was measured so far.
+    """Results so far.
 
     Args:
         options: of the command line.
@@ -88,7 +88,7 @@ class _Run:
         self._start = time.perf_counter()
 
     def say(self, said: str) -> None:
-        """A line of progress."""
+        """Print a line of progress."""
         print(f"[{time.perf_counter() - self._start:6.0f} s] {said}", file=sys.stderr, flush=True)
 
     def save(self) -> None:
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
-    """What the server is told: room, and every core for making graphs."""
+    """Settings of the server: memory, and every core for building graphs."""
     cores = os.cpu_count() or 2
     settings = {
         "shared_buffers": options.buffers,
@@ -222,7 +222,7 @@ def _large(size: int, months: int, address: str, run: _Run) -> None:
 
 
 def schema(address: str, name: str) -> str:
-    """The address of a store of its own in a database."""
+    """The address of a separate store in a database."""
     import psycopg
 
     with psycopg.connect(address, autocommit=True) as connection:
@@ -238,9 +238,10 @@ def _add(side: Side, rows: Rows, first: int, end: int) -> None:
 
 
 def _measured(sides: Mapping[str, Side], rows: Rows, asking: _Asking, run: _Run) -> None:
-    """Adds in batches, the index, the questions of each side of a store, then adds one by one and by threads.
+    """Time adds in batches, the index, the queries of each side of a store, then single adds and adds by
+    threads.
 
-    What is added is the first side's.
+    Rows are added to the first side only.
     """
     (name, side), *_ = sides.items()
     size = asking.size
@@ -274,7 +275,7 @@ def _one_by_one(case: dict[str, Any], side: Side, rows: Rows, size: int, run: _R
 
 
 def _by_threads(side: Store, rows: Rows, first: int, options: argparse.Namespace) -> float:
-    """Memories a second that threads add one by one; they share commits."""
+    """Memories per second that threads add singly; they share commits."""
     each: int = options.single // _THREADS
 
     def work(thread: int) -> None:
@@ -320,7 +321,7 @@ class _Asking:
         self.truth = truth(size, options.dim, options.seed, self.questions, self.wanted)
 
     def ask(self, case: dict[str, Any], side: Side, run: _Run, *, effort: int | None = None) -> None:
-        """Times and recall by filter; at an effort only of those that walk the graph."""
+        """Times and recall by filter; with an effort only for sides that walk the graph."""
         usual = nearest.effort
         into = case.setdefault("questions", {})
         if effort is not None:
@@ -418,7 +419,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--dim", type=int, default=128, help="numbers of a vector")
     parser.add_argument("--questions", type=int, help="of each kind (100)")
-    parser.add_argument("--single", type=int, help="memories that are added one by one (400)")
+    parser.add_argument("--single", type=int, help="memories that are added singly (400)")
     parser.add_argument("--buffers", default="1GB", help="shared_buffers, and maintenance_work_mem")
     parser.add_argument("--maintenance", help="maintenance_work_mem, where it is another")
     parser.add_argument("--wal", default="4GB", help="max_wal_size")

@@ -27,7 +27,7 @@ from memory.persistence.rows import DEFAULT_SLOT, Slot, prepare
 
 #: Rows of an operation, and of a transaction.
 PORTION = 5_000
-#: That work at once: one core is for who waits for them, and for the server.
+#: Worker processes: one core is left for the parent and the server.
 PROCESSES = max(1, (os.cpu_count() or 2) - 1)
 
 
@@ -70,7 +70,7 @@ def load(
     shares = [[pair for _, pair in stretches[at::PROCESSES]] for at in range(PROCESSES)]
     done = 0
     with side_by_side() as pool:
-        # In rounds, to say how far it is.
+        # In rounds, to report progress.
         rounds = [share[at : at + 20] for at in range(0, len(shares[0]), 20) for share in shares]
         futures = {pool.submit(_fill, address, side.store.dim, seed, part): part for part in rounds if part}
         for future in as_completed(futures):
@@ -79,7 +79,7 @@ def load(
             progress(done)
     database._write(lambda connection: words.count(connection, counts, 1))
     with psycopg.connect(address, autocommit=True) as connection:
-        # What the server does by itself a minute later.
+        # The server would do this a minute later.
         for part in database.parts():
             for table in ("memory", "embedding"):
                 connection.execute(f"VACUUM (ANALYZE) {table}_{part.first_id}".encode())
@@ -92,7 +92,7 @@ def _fill(address: str, dim: int, seed: int, stretches: list[tuple[int, int]]) -
     with ConnectionPool(
         address, min_size=1, max_size=1, configure=configure, kwargs={"autocommit": True}
     ) as pool:
-        # A lock of its own: nobody waits for it.
+        # A separate lock: nothing waits for it.
         connection = PostgresConnection(pool, os.getpid())
         for first, end in stretches:
             rows = rows_of(first, end, dim, seed)

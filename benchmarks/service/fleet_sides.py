@@ -17,7 +17,7 @@ from memory.persistence.postgres.upkeep import Upkeep
 
 #: Nanoseconds between two memories; a label in so many; metres of the street on which they lie.
 STEP_NS, LABELS, LENGTH_M = 1_000_000_000, 50, 1000.0
-#: How much of a label in 50 there is, and of one that is rare.
+#: Share of a common label (one in 50), and of a rare one.
 RARE_EVERY = 1000
 #: Vectors from which an index is made.
 INDEX_FROM = 10_000
@@ -26,7 +26,7 @@ BLOCK = 5_000
 
 
 class Rows(NamedTuple):
-    """What is stored, by row: a stretch of all there are.
+    """A contiguous range of the rows to store.
 
     Attributes:
         first: number of the first.
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(first: int, end: int, dim: int, seed: int) -> Rows:
-    """A stretch of rows that are the same in whatever stretches they are made.
+    """Return a range of rows; a row does not depend on the range it is made in.
 
     Vectors in 200 clusters; labels, places and times that have nothing to do with them.
     """
@@ -171,7 +171,7 @@ class Alone:
     Args:
         address: of a database.
         dim: of the vectors.
-        iterative: go on through the graph until enough rows pass.
+        iterative: walk the graph until enough rows pass.
     """
 
     def __init__(self, address: str, dim: int, *, iterative: bool) -> None:

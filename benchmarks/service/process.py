@@ -1,4 +1,4 @@
-"""``recall serve`` in a process of its own, to be killed and started again."""
+"""``recall serve`` in a separate process that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.lib.environment import ROOT
 
-#: A client of the service, which runs in a process of its own.
+#: Program of a client of the service.
 CLIENT = Path(__file__).with_name("client.py")
 _START_S = 120.0
 _END_S = 120.0
@@ -25,7 +25,7 @@ class Service:
 
     Args:
         folder: of the store.
-        log: file for what it says on standard error.
+        log: file for its standard error.
     """
 
     def __init__(self, folder: Path, log: Path) -> None:
@@ -47,7 +47,7 @@ class Service:
         """Start it, and wait until it takes requests.
 
         Raises:
-            RuntimeError: it did not start; says what it said.
+            RuntimeError: the service did not start; the message holds its output.
         """
         begun = time.monotonic()
         command = [sys.executable, "-m", "memory.cli", "serve", str(self._folder)]
@@ -86,7 +86,7 @@ class Service:
             raise RuntimeError(f"the service ended with {self._process.returncode}")
 
     def abandon(self) -> None:
-        """End it whatever happened."""
+        """End the process in any state."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
 

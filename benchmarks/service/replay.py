@@ -125,7 +125,7 @@ def replay(service: Service, *, seconds: int, dim: int, seed: int, progress: Pro
 
 
 def slope_mb_per_hour(samples: list[dict[str, Any]]) -> float | None:
-    """How fast the resident memory grows in the second half; ``None`` of fewer than four samples."""
+    """Growth of the resident memory in the second half; ``None`` of fewer than four samples."""
     half = samples[len(samples) // 2 :]
     if len(half) < 2:
         return None

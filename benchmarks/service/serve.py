@@ -2,12 +2,12 @@
 
     python -m benchmarks.service.serve --folder FOLDER_ON_THE_DISK_TO_MEASURE
 
-``recall serve`` runs in a process of its own, each client too, over HTTP on the loopback interface. Every
+``recall serve`` and each client run in separate processes, over HTTP on the loopback interface. Every
 client takes turns: ten memories with vectors, a search by a vector, a read, a search, "where was it last
-seen". An add is answered once it is on the disk. In the second run the service is killed with SIGKILL
-halfway and started again; clients send again what was not answered, and afterwards every memory whose add was
-answered is read and compared. In the third a robot's hour (10 frames a second, 8 things each) is fed as fast
-as the service takes it, and the memory of its process is sampled.
+seen". An add is answered once it is on the disk. In the second run the service is killed with SIGKILL halfway
+and restarted. Clients repeat unanswered requests; afterwards every memory whose add was answered is read and
+compared. In the third a robot's hour (10 frames a second, 8 things each) is fed as fast as the service takes
+it, and the memory of its process is sampled.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(folder: Path, options: argparse.Namespace, progress: Progress, *, kill: bool) -> dict[str, Any]:
-    """Clients that work at the same time for a while, and what is there afterwards.
+    """Run clients concurrently for a while, then check the store.
 
     Args:
         folder: of a new store.
@@ -179,7 +179,7 @@ def _operations(answers: Sequence[dict[str, Any]], seconds: float) -> dict[str, 
 
 
 def _compare(stored: dict[int, str], answers: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Whether everything that was acknowledged is there, and what is there besides."""
+    """Check that every acknowledged memory is stored, and count the others."""
     acknowledged = {
         id: caption(client, number, part)
         for client, answer in enumerate(answers)

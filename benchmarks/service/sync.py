@@ -1,11 +1,11 @@
-"""How fast what a robot remembers goes to the shared store: into a folder, onto a server, through a service.
+"""Speed of synchronization with the shared store: in a folder, on a server, through a service.
 
     python -m benchmarks.service.sync --folder FOLDER_ON_THE_DISK_TO_MEASURE
 
-A robot's store of ``--rows`` memories of 128 numbers is sent whole, then all of them as changed (another
-place, confidence and caption), then a tenth as gone, and at last pulled by another robot of the same map.
-Everything runs on this machine: who sends, who receives and what keeps it share the cores. Each turn has new
-stores, and goes through the sides one after another; medians of the turns.
+A robot's store of ``--rows`` memories with 128 dimensions is sent whole. Then all memories are sent as
+changed (place, confidence and caption), a tenth as gone, and another robot of the same map pulls them.
+Sender, receiver and store share the cores of this machine. Each turn has new stores, and goes through the
+sides one after another; medians of the turns.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _turn(side: str, place: Path, address: str, options: argparse.Namespace) -> 
 
 @contextmanager
 def _shared(side: str, place: Path, address: str) -> Iterator[tuple[Receiver, Database | ServiceClient]]:
-    """Where it is sent, and from where it is pulled."""
+    """Addresses to send to and to pull from."""
     if side == "server":
         name = "sync_" + place.name.replace("-", "_")
         with MemoryStore.open(schema(address, name), dim=_DIM) as store:

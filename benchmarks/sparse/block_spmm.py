@@ -131,7 +131,8 @@ def _measure(
 
 
 def _agreeing_sides(matrix: BSR, dense: Tensor, notes: list[str]) -> tuple[dict[str, Side], dict[str, float]]:
-    """What is timed, and how far each is from a float64 product; what cannot run is noted."""
+    """Return the sides to time and their errors against a float64 product; sides that cannot run are
+    noted."""
     stored = matrix.to_dense()
     exact = stored.double() @ dense.double()
     library = matrix.to_torch()

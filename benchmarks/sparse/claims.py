@@ -3,10 +3,10 @@
     python -m benchmarks.sparse.claims --device cuda
     python -m benchmarks.sparse.claims --device cpu      # training only
 
-The product of an ELL matrix with a vector stands beside a kernel with a thread a row over CSR, which goes
-entry by entry, so that neighbouring threads read far from each other (`naive_triton`). A
-training step is a block of two Linear layers and GELU, forward, backward and a step of plain gradient
-descent, with dense weights and with weights that are pruned to 2:4 anew in every step.
+The product of an ELL matrix with a vector is compared with a CSR kernel that uses one thread per row, whose
+neighbouring threads read distant addresses (`naive_triton`). A training step runs two Linear layers with GELU
+forward and backward and one step of gradient descent, with dense weights and with weights pruned to 2:4 in
+every step.
 """
 
 from __future__ import annotations

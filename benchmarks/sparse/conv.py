@@ -175,7 +175,7 @@ def _measure(
 def _sides(
     case: Case, coordinates: CoordinateTable, device: torch.device, notes: list[str]
 ) -> dict[str, Side]:
-    """What is timed on one scan; sides that cannot run are left out and noted."""
+    """Return the sides to time on one scan; sides that cannot run are left out and noted."""
     dtype = _DTYPES[case.dtype]
     features = torch.relu(torch.randn(len(coordinates), case.channels, device=device)).to(dtype)
     sides: dict[str, Side] = {}

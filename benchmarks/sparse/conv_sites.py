@@ -41,7 +41,7 @@ SIDES = ("ours, graph", "ours, eager", "gather", "spconv", "spconv-triton")
 
 
 class Layer(NamedTuple):
-    """What every side is given.
+    """Inputs that all sides share.
 
     Attributes:
         coordinates: (M, 3) int32 ``(batch, iy, ix)`` in key order.

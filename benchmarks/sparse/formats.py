@@ -104,7 +104,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "formats", quick="few small matrices and rounds")
     parser.add_argument("--rounds", type=int, help="measured calls of each format (15; 3 with --quick)")
     parser.add_argument("--operations", nargs="+", choices=("spmv", "spmm"), default=["spmv", "spmm"])
-    parser.add_argument("--png", type=Path, help="picture of the regrets (beside the result file)")
+    parser.add_argument("--png", type=Path, help="picture of the regrets (default: next to the result file)")
     parser.add_argument("--draw-from", type=Path, help="measure nothing: draw a result file")
     options = parse(parser, arguments)
     options.rounds = options.rounds or (3 if options.quick else 15)

@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How large the matrices are: side of the grids, rows of the random ones, rows of the block ones."""
+    """Sizes of the matrices: side of the grids, rows of the random ones, rows of the block ones."""
 
     grid_2d: int
     grid_3d: int

@@ -43,14 +43,14 @@ from sparse_core.linalg import (
 PLAIN = "none"
 Setup = Callable[[CSR], Any]
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
-#: Above the tolerance by as much as rounding may have moved the residual that a loop goes by.
+#: Factor over the tolerance: rounding may move the recursive residual by this much.
 _RESIDUAL_SLACK = 2.0
 #: Iterations of the textbook loop between two looks at the residual, as many as ours.
 _LOOK_EVERY = 10
 
 
 class Outcome(NamedTuple):
-    """What a side came to.
+    """Result of one side.
 
     Attributes:
         x: (M,) solution.
@@ -107,7 +107,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--grid", type=int, help="points along each axis (128; 48 on a CPU)")
     parser.add_argument("--dtype", choices=tuple(_DTYPES), default="float32")
     parser.add_argument("--rtol", type=float, default=1e-5)
-    parser.add_argument("--png", type=Path, help="picture of the residuals (beside the result file)")
+    parser.add_argument(
+        "--png", type=Path, help="picture of the residuals (default: next to the result file)"
+    )
     parser.add_argument("--draw-from", type=Path, help="measure nothing: draw a result file")
     options = parse(parser, arguments)
     options.rounds = options.rounds or (3 if options.quick else 7)
@@ -187,7 +189,7 @@ def _relative_residual(matrix: CSR, x: Tensor, b: Tensor) -> float:
 
 
 def _history(found: SolveResult) -> dict[str, Any]:
-    """What the picture needs, as plain values; a residual that is not finite is None."""
+    """Return the data of the picture as plain values; a residual that is not finite is None."""
     return {
         "residuals": [float(f"{norm:.4e}") if math.isfinite(norm) else None for norm in found.residuals],
         "tolerance": found.tolerance,

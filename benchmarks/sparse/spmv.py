@@ -221,7 +221,7 @@ def _candidates(
 
 
 def _has_kernels(matrix: CSR) -> bool:
-    """Whether each format is multiplied by a kernel of its own; on a CPU the library multiplies CSR."""
+    """Return True if each format has its own kernel; on a CPU the library multiplies CSR."""
     return matrix.device.type == "cuda" and module_available("triton")
 
 
@@ -231,7 +231,7 @@ def _multiply(matrix: SparseMatrix | Tensor, x: Tensor) -> Tensor:
 
 
 def _conversion_recipes(profile: Profile) -> dict[str, Callable[[CSR], SparseMatrix | Tensor]]:
-    """How to make each format that suits a matrix."""
+    """Return the conversions of a matrix to each suitable format."""
     recipes: dict[str, Callable[[CSR], SparseMatrix | Tensor]] = {
         "SlicedELL": lambda matrix: matrix.to(SlicedELL),
         COMPACT: lambda matrix: matrix.to(CompactCSR),

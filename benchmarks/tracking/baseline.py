@@ -1,7 +1,7 @@
 """A constant-velocity tracker like AB3DMOT, one filter object per track: the other side of `tracking`.
 
-Weng et al. (IROS 2020): boxes are matched by overlap in space with the Hungarian method, a track is told
-after three boxes and ends after two frames without; its score is that of its last box.
+Weng et al. (IROS 2020): match boxes by 3D overlap with the Hungarian method, report a track after three
+boxes, and end it after two frames without one. The score is that of the last box.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Track:
 
 @dataclass(frozen=True, eq=False)
 class BaselineTracks:
-    """What it tells of a frame, in the frame of the sensor."""
+    """Tracks of a frame, in the sensor frame."""
 
     track_id: npt.NDArray[np.int64]
     boxes: npt.NDArray[np.float32]

@@ -1,8 +1,8 @@
 """The other side on nuScenes: a greedy tracker of constant velocity, as CenterPoint has (Yin et al., 2021).
 
-Boxes, surest first, take the nearest track of their class within its distance; a track is expected where its
-last two boxes lead to (these boxes come without velocities), and ends after three frames without. All that is
-seen is told, with the score of its box.
+Boxes, by descending score, take the nearest track of their class within a distance. A track moves as its last
+two boxes did (these boxes have no velocities) and ends after three frames without a box. Every box is
+reported with its score.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m benchmarks.tracking.identity
 
-Each drive, and towns besides, are kept apart from what is learned: the head and the PointNet learn from the
-other drive and from simulated towns, in the same steps from the same sights. A sight asks for others of its
-object among the sights of its class in its scene that are at least half a second away. Boxes are those of the
-detector. What was seen is kept in ``--cache``, for runs that go on.
+Each drive, and some towns, are held out. The head and the PointNet learn from the other drive and from
+simulated towns, in the same steps and from the same observations. An observation queries for others of its
+object among the observations of its class in its scene that are at least half a second away. Boxes are those
+of the detector. Observations are cached in ``--cache``, so that later runs resume.
 Data: ``$SPARSIGHT_DATA/kitti_sequences``, by default ``../shared/data/kitti_sequences``.
 """
 
@@ -43,7 +43,7 @@ _POINTS, _MARGIN_M = 64, 0.3
 
 
 class PointNet(nn.Module):
-    """Points of a box in its frame to unit vectors: what can be known without the detector."""
+    """Encode the points of a box, in the box frame, as unit vectors: the baseline without the detector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ def _row(found: Retrieval) -> dict[str, Any]:
 
 
 def _frame_cost(drive: Path, frames: int) -> dict[str, Any]:
-    """Milliseconds of a frame with and without the shipped head, in turn on the same scans."""
+    """Return milliseconds per frame with and without the shipped head, interleaved on the same scans."""
     told, plain = (Detector(load_weights(_WEIGHTS)) for _ in range(2))
     plain.network.embedding = None
     clouds = [frame.points for frame in open_data_set(drive)[:frames]]
@@ -225,7 +225,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--cache",
         type=Path,
         default=ROOT / "build" / "identity",
-        help="folder of what was seen, for the next run",
+        help="folder for cached observations, reused by the next run",
     )
     options = parse(parser, arguments)
     if options.quick:

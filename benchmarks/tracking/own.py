@@ -82,7 +82,8 @@ def _figures(pairs: list[SequencePair], name: str) -> dict[str, Any]:
 
 
 def _moving(data: Sequence[DataSet], tracked: Sequence[Sequence[Tracks]]) -> dict[str, int]:
-    """Sights of labelled things by what they do and what is said of the nearest track."""
+    """Count observations of labelled objects by their motion and by the motion reported for the nearest
+    track."""
     counts = dict.fromkeys(("moves, said", "moves, not said", "stands, said to move", "stands, not said"), 0)
     for frames, told in zip(data, tracked, strict=True):
         speeds = _speeds(list(frames))
@@ -101,7 +102,7 @@ def _moving(data: Sequence[DataSet], tracked: Sequence[Sequence[Tracks]]) -> dic
 
 
 def _speeds(frames: Sequence[Frame]) -> dict[int, float]:
-    """Of labelled things, m/s between the first and the last label."""
+    """Return the speed of labelled objects in m/s, between the first and the last label."""
     seen: dict[int, list[tuple[int, Any]]] = {}
     for frame in frames:
         places = moved_boxes(frame.boxes.astype(np.float64), _pose(frame))

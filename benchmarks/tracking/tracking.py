@@ -2,12 +2,12 @@
 
     python -m benchmarks.tracking.tracking
 
-Figures are those of `perceive eval --tracking`. The belief that tracks are told from is also chosen for each
-sequence by the others, so that what a choice made on other data costs is known. Times are those of the
+Figures are those of `perceive eval --tracking`. The threshold for reporting a track is also chosen for each
+sequence on the others, which shows the cost of a choice made on other data. Times are those of the
 process, one thread, of following alone: no file is read or written in them.
-Data: ``$SPARSIGHT_DATA/kitti_tracking``, by default ``../shared/data/kitti_tracking``; no poses. Then the
-boxes of our own detector over the drives with scans and poses in ``kitti_sequences`` beside it, and those of
-CenterPoint and Megvii in the scene in ``nuscenes``, against a greedy tracker of constant velocity.
+Data: ``$SPARSIGHT_DATA/kitti_tracking``, by default ``../shared/data/kitti_tracking``; no poses. It then
+tracks our detector's boxes over the drives in ``kitti_sequences``, and the boxes of CenterPoint and Megvii in
+the scene in ``nuscenes``, against a greedy constant-velocity tracker.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _baseline(frames: list[Moment]) -> list[Any]:
 def _followed(
     folder: DetectionFolder, held: dict[str, list[Moment]], follow: Follow
 ) -> tuple[list[SequencePair], float]:
-    """Labels beside tracks of each sequence, and the seconds that following took."""
+    """Return labels and tracks of each sequence, and the tracking time in seconds."""
     pairs, seconds = [], 0.0
     for name, frames in held.items():
         started = time.process_time()

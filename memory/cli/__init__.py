@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
     )
-    # For a command that runs others.
-    parser.set_defaults(main=main)
+    # For the commands that run others, and for `completion`.
+    parser.set_defaults(main=main, parser=parser)
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     errors = (RecallError, SparseError, ImportError, ValueError, TypeError, OSError)

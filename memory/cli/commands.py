@@ -84,4 +84,7 @@ COMMANDS = {
         "memory.cli.service.mcp",
         "Tools for language models, by the Model Context Protocol on stdin and stdout.",
     ),
+    "completion": Command(
+        "sparse_core.common.completion", "Print a script that completes commands and options in a shell."
+    ),
 }

@@ -28,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    # For a command that runs others.
-    parser.set_defaults(main=main)
+    # For the commands that run others, and for `completion`.
+    parser.set_defaults(main=main, parser=parser)
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)

@@ -56,4 +56,7 @@ COMMANDS = {
         "perception.cli.bench",
         "How long a frame takes on this machine: sparse against the dense twin and spconv, in turn.",
     ),
+    "completion": Command(
+        "sparse_core.common.completion", "Print a script that completes commands and options in a shell."
+    ),
 }

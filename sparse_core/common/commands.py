@@ -43,9 +43,10 @@ def sleep_while_waiting() -> None:
 
 
 def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str]) -> None:
-    """Declare all commands by their names, and what the called one takes.
+    """Declare all commands by name, and the arguments of the called one.
 
-    Modules of commands import what they work with, which takes seconds: ``--help`` imports none of them.
+    Modules of commands import their libraries, which takes seconds, so ``--help`` imports none of them. The
+    command ``completion`` needs the arguments of all commands.
 
     Args:
         commands: of ``argparse.ArgumentParser.add_subparsers``.
@@ -54,7 +55,7 @@ def declare(commands: Any, known: Mapping[str, Command], arguments: Sequence[str
     """
     called = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in known.items():
-        if name == called:
+        if called in (name, "completion"):
             importlib.import_module(command.module).add_parser(_Described(commands, command.help))
         else:
             commands.add_parser(name, help=command.help)

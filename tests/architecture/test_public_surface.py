@@ -58,9 +58,9 @@ def defined_methods(owner: type) -> Iterator[str]:
     for name, function in sorted(vars(owner).items()):
         if name.startswith("_"):
             continue
-        if isinstance(function, staticmethod | classmethod):
-            yield name
-        elif inspect.isfunction(function) and function.__qualname__ == f"{owner.__qualname__}.{name}":
+        bound = isinstance(function, staticmethod | classmethod)
+        own = inspect.isfunction(function) and function.__qualname__ == f"{owner.__qualname__}.{name}"
+        if bound or own:
             yield name
 
 
