@@ -19,7 +19,7 @@ class ClassNameEncoder:
 
     An image is the mean of its classes' names as sentences (all-MiniLM-L6-v2), each weighed by its
     probability (EfficientNet-Lite0); a text is a sentence. It knows what the 1,000 classes of ImageNet know:
-    cars, lorries and trailers, no colours and no people as such. docs/memory.md has its figures.
+    cars, lorries and trailers, no colours and no people as such. docs/benchmarks/memory.md has its figures.
 
     Args:
         device: where the networks run.

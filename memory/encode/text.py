@@ -20,9 +20,9 @@ class TextEncoder:
     Args:
         device: where the network runs.
         precision: of weights and features.
-        sparsify: ``"2:4"``: Linear layers keep two of every four weights, for sparse tensor cores (see
-            docs/two-four.md for what that gains and loses); vectors are others then, and stores of vectors
-            made without it should not be mixed with them.
+        sparsify: ``"2:4"``: Linear layers keep two of every four weights, for sparse tensor cores
+            (docs/benchmarks/two-four.md has time and accuracy). Embeddings differ from those of the dense
+            encoder: do not mix both in a store.
         calibration: some hundred texts like those to be encoded, by which these weights are chosen and
             corrected (SparseGPT); none: the largest stay, which loses more.
 

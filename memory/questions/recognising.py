@@ -20,7 +20,7 @@ from memory.types import Hit, Kind, Memory
 from memory.wording.words import moment, name, plural, point
 
 #: Least cosine of two sights of one place, by encoder: on a real street 95 % of pairs of scans within 1.5 m
-#: of each other are above, and 1 % of pairs 8 m and more apart (docs/memory.md).
+#: of each other are above, and 1 % of pairs 8 m and more apart (docs/ask.md).
 SAME_FROM = {"scene-encoder": 0.975}
 #: Places of one map that are farther apart are not the same, however alike: streets repeat, maps drift less.
 #: For things this is the store's ``merging.max_distance_m``: what is not merged is not known again either.

@@ -11,7 +11,7 @@ binding of arguments. A :class:`LaunchPlan` skips all of that. It has three part
 
 A call whose guard fails takes the ordinary way, with the same kernels and the same bits. So does every call
 if ``SPARSIGHT_LAUNCH_PLANS=0`` is in the environment, or if no C++ compiler is at hand
-(:mod:`sparse_core.kernels.native`). ``docs/calls.md`` lists what a plan saves for each op.
+(:mod:`sparse_core.kernels.native`). ``docs/benchmarks/calls.md`` lists what a plan saves for each op.
 """
 
 from __future__ import annotations

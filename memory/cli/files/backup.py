@@ -41,5 +41,5 @@ def _told_dump(file: Path, count: int, *, as_json: bool) -> int:
     if as_json:
         print_json({"backup": str(file), "memories": count})
     else:
-        say(f"about {counted(count)} in {file}; pg_restore puts it into another database (docs/fleet.md)")
+        say(f"about {counted(count)} in {file}; restore it with pg_restore (docs/memory-server.md)")
     return 0
