@@ -1,4 +1,4 @@
-"""The index of the documentation names every page once, and no page of the project has a dead link."""
+"""The index names every page once, and no page has a dead link."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PAGES = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md
 
 
 def _links(page: Path) -> list[str]:
-    """Targets in the text: neither in code nor on the web."""
+    """Return relative link targets outside code."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)\s]+)\)", text)
     return [link for link in links if not re.match(r"\w+:", link)]
 
 
 def _anchors(page: Path) -> set[str]:
-    """Headings as GitHub names them."""
+    """Return the anchors that GitHub gives the headings."""
     heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
