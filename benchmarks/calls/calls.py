@@ -5,13 +5,13 @@
     python -m benchmarks.calls.calls --rows service vectors
 
 Rows: ``commands`` (``--help``, a query in a fresh process), ``vectors`` (a query over 20,000 x 64, alone and
-with a core taken), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
-cores), ``frames`` (a call, a stream, a batch, beside the dense twin), ``large`` (a million points), ``busy``
-(frames with a core taken, beside the dense twin), ``waiting`` (frames by how threads wait, with no core, one
-and all cores taken), ``openvino`` (frames beside the dense network of PointPillars alone in OpenVINO; no rows
-where that is not installed), ``first`` (detections of a fresh process), ``products`` (``spmv``, ``spmm``,
-``SparseLinear``, ``sparse_attention`` beside torch's own calls), ``plans`` (the same calls with launch plans
-and without).
+with a busy core), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
+cores), ``frames`` (a call, a stream, a batch, against the dense baseline), ``large`` (a million points),
+``busy`` (frames with a busy core, against the dense baseline), ``waiting`` (frames by how threads wait, with
+no core, one and all cores busy), ``openvino`` (frames against the dense network of PointPillars alone in
+OpenVINO; no rows where that is not installed), ``first`` (detections of a fresh process), ``products``
+(``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` against torch's own calls), ``plans`` (the same
+calls with launch plans and without).
 """
 
 from __future__ import annotations

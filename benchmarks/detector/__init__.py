@@ -1,1 +1,1 @@
-"""The sparse detector against its dense twin, frames, levels, weights and archives."""
+"""The sparse detector against its dense baseline, frames, levels, weights and archives."""

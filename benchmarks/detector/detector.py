@@ -1,4 +1,4 @@
-"""Whole frame, points in host memory to detections: the sparse detector against its dense twin.
+"""Whole frame, points in host memory to detections: the sparse detector against its dense baseline.
 
     python -m benchmarks.detector.detector --device cpu
     python -m benchmarks.detector.detector --device cuda --quick
@@ -87,7 +87,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--rounds", type=int, help="measured calls of each side on each scan (3; 2 with --quick)"
     )
     parser.add_argument("--weights", default="pointpillars-kitti", help="shipped name, file, or 'random'")
-    parser.add_argument("--dense-weights", metavar="FILE", help="weights of the dense twin (default: random)")
+    parser.add_argument("--dense-weights", metavar="FILE", help="dense baseline (default: random)")
     parser.add_argument("--config", type=Path, help="training configuration to build with --weights random")
     parser.add_argument(
         "--no-compile", action="store_true", help="leave out the rows that need torch.compile"
@@ -180,8 +180,8 @@ def _standing_notes(source: WeightSource, device: torch.device, frames: Frames) 
     notes = []
     if source.dense is None:
         notes.append(
-            "The dense twin's backbone has random weights: its layers take the same time, but it may propose"
-            " fewer boxes, so its NMS and refinement can look cheaper than they are."
+            "The backbone of the dense baseline has random weights. Its layers take the same time, but it may"
+            " propose fewer boxes, so its NMS and refinement can look cheaper than they are."
         )
     if source.sparse is None:
         notes.append("Random weights: the boxes mean nothing.")

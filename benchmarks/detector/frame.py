@@ -1,4 +1,4 @@
-"""A whole frame as one CUDA graph, from points to boxes on the GPU: sparse against the tuned dense twin.
+"""A whole frame as one CUDA graph, from points to boxes on the GPU: sparse against the tuned dense baseline.
 
     python -m benchmarks.detector.frame --device cuda
 
@@ -58,8 +58,9 @@ _ONCE, _ALL_AROUND, _HIGHWAY = "view, refined once", "whole scan, all around", "
 _HASHED, _BARE = "sparse without range", "sparse without vectors"
 #: Half sides of the squares of these cases, whole numbers of cells.
 _AROUND_M, _HIGHWAY_M = 81.92, 307.2
-#: Aims: milliseconds at batch 1, times the dense twin and spconv's layers, times the frame of a 16th of the
-#: area, megabytes, microseconds from the points of a whole scan to sorted points and rows, and of vectors.
+#: Aims: milliseconds at batch 1, times the dense baseline and spconv's layers, times the frame of a 16th of
+#: the area, megabytes, microseconds from the points of a whole scan to sorted points and rows, and of
+#: vectors.
 _AIMS = {
     "p50_ms": 0.25,
     "p99_ms": 0.35,
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = common_parser(__doc__, "frame", quick="few frames, no dense twin on large grids")
+    parser = common_parser(__doc__, "frame", quick="few frames, no dense baseline on large grids")
     parser.add_argument("--data", type=Path, default=default_data(), help="KITTI folder; simulated if absent")
     parser.add_argument(
         "--highway", type=Path, help="folder of .bin scans of a highway; simulated without it"

@@ -35,7 +35,7 @@ class Variant:
     """One row of the table.
 
     Attributes:
-        kind: sparse, or its dense twin.
+        kind: sparse, or its dense baseline.
         impl: implementation of the sparse layers.
         precision: float32, or the half type named: sparse frames on a CPU have it of their own, others by
             autocast.
@@ -101,8 +101,8 @@ class WeightSource:
 
     Attributes:
         sparse: shipped name or file of the sparse network; None for random weights of ``config``.
-        dense: file of the dense twin; None gives its backbone random weights, the rest is the sparse one's.
-        config: what to build when there is no sparse file.
+        dense: file of the dense baseline; None: random backbone, else the sparse weights.
+        config: configuration to build if there is no sparse file.
         seed: of random weights.
     """
 

@@ -1,4 +1,4 @@
-"""Training and inference with sparse layers against the dense twin: step, update, memory, forward pass.
+"""Training and inference with sparse layers against the dense baseline: step, update, memory, forward pass.
 
     python -m benchmarks.layers.dynamic --device cuda
 

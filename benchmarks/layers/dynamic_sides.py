@@ -1,4 +1,4 @@
-"""Networks with layers trained sparse, and their dense twins: one step, one update, one inference."""
+"""Networks with layers trained sparse, and their dense baselines: one step, one update, one inference."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def sparse_layers(model: nn.Module) -> list[RigLLinear | RigLConv2d]:
 
 
 def disagreement(training: Training) -> float:
-    """Largest relative error of the result and of the gradients against a dense twin in float32."""
+    """Largest relative error of the result and of the gradients against a dense baseline in float32."""
     layers = sparse_layers(training.model)
     if not layers:
         return 0.0

@@ -8,8 +8,8 @@ conversations find the turns that answer them, by vectors of :class:`memory.enco
 precision and 2:4 by magnitude, calibrated by sentences of docstrings, and by turns of conversations that no
 question is asked of here. Time (transformers): encoders with random weights and the shapes of all-MiniLM-L6,
 SigLIP base, ViT large and a SAM-like one of 4,096 positions, from 4,096 rows (positions of all sequences) on.
-The dense twin is the same pruned model in the same type. Both are called eagerly and in CUDA graphs, and for
-the most rows in bfloat16 also compiled. The same holds for 2:4 layers in int8 (one activation scale per
+The dense baseline is the same pruned model in the same type. Both are called eagerly and in CUDA graphs, and
+for the most rows in bfloat16 also compiled. The same holds for 2:4 layers in int8 (one activation scale per
 call). Outputs are compared before anything is timed.
 """
 
