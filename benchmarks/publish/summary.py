@@ -11,11 +11,11 @@ from benchmarks.publish.weights import car
 _ON_A_CPU = (
     ("sparse", "**sparse** (float32)", None),
     ("sparse spconv", "sparse on spconv (Native)", "sparse"),
-    ("dense", "dense twin", "sparse"),
-    ("dense compiled", "dense twin, compiled", "sparse"),
+    ("dense", "dense baseline", "sparse"),
+    ("dense compiled", "dense baseline, compiled", "sparse"),
     ("sparse bf16", "sparse, bfloat16", None),
-    ("dense bf16", "dense twin, bfloat16", "sparse bf16"),
-    ("dense compiled bf16", "dense twin, compiled, bfloat16", "sparse bf16"),
+    ("dense bf16", "dense baseline, bfloat16", "sparse bf16"),
+    ("dense compiled bf16", "dense baseline, compiled, bfloat16", "sparse bf16"),
 )
 
 #: Cases of the frame's benchmark on a GPU, in words.
@@ -69,7 +69,7 @@ def _frames(values: Values) -> str:
         rows.append([words, *taken_ms, times(case["dense_over_sparse"]), " / ".join(memory)])
         if without := case["sides"].get("sparse without vectors"):
             rows.append(["the same without vectors", _spread(without), "", "", ""])
-    heads = ["median ms (99th percentile)", "sparse", "dense twin", "times sparse", "memory, MB"]
+    heads = ["median ms (99th percentile)", "sparse", "dense baseline", "ratio to sparse", "memory, MB"]
     return markdown_table(heads, rows)
 
 
