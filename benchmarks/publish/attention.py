@@ -110,7 +110,7 @@ def _attention_bars(values: Values) -> str:
         rows.append(["encoder, times dense", ratios])
     if found["disagreeing"]:
         rows.append(["every side agrees", "not in " + ", ".join(found["disagreeing"])])
-    return markdown_table(["aim", "measured (least)"], rows)
+    return markdown_table(["target", "measured (least)"], rows)
 
 
 def _encoder_columns(values: Values) -> list[Column]:

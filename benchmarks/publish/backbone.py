@@ -52,7 +52,8 @@ def _times(*results: Values | None) -> str:
         sides = (values["frame"]["sides"].get(name) for values in found)
         rows.append([name, *("" if side is None else milliseconds(side["median_ms"]) for side in sides)])
     ratios = [f"{values['frame']['ratio']['median']:.2f}" for values in found]
-    return markdown_table(["median ms a frame", *heads], [*rows, ["attention over plain, in pairs", *ratios]])
+    rows.append(["attention over plain, in pairs", *ratios])
+    return markdown_table(["median ms per frame", *heads], rows)
 
 
 _NAMES = {"plain": "as shipped"}
@@ -94,7 +95,7 @@ def _cost(values: Values) -> str:
         ]
         for side, row in training.items()
     ]
-    return markdown_table(["detector", "parameters", "ms a step", "ms a frame"], rows)
+    return markdown_table(["detector", "parameters", "ms per step", "ms per frame"], rows)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

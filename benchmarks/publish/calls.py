@@ -26,7 +26,10 @@ def _aim(row: Values) -> str | None:
 
 
 def _beside(row: Values) -> str | None:
-    found = [f"{row['times']:.2f} times as long: {row['other']}"] if "other" in row else []
+    found = []
+    if "other" in row:
+        other = row["other"].replace("dense twin", "dense baseline")
+        found = [f"{row['times']:.2f} times as long: {other}"]
     found += [f"{row['slower']} times as long as alone"] if "slower" in row else []
     return "; ".join(found) or None
 
@@ -39,8 +42,8 @@ def _columns() -> list[Column]:
         Column("call", "call"),
         Column("p50, or rate", _value),
         Column("p99, ms", p99, milliseconds),
-        Column("beside it", _beside),
-        Column("aim", _aim),
+        Column("compared with", _beside),
+        Column("target", _aim),
         Column("met", lambda row: _MET[row["met"]]),
     ]
 
@@ -53,7 +56,7 @@ def _product_columns() -> list[Column]:
         Column("call", "call"),
         Column("ours, µs", "value", microseconds),
         Column("torch's, µs", lambda row: row["value"] * row["times"], microseconds),
-        Column("times as fast", "times", "{:.2f}".format),
+        Column("speed-up", "times", "{:.2f}".format),
         Column("0.97 met", lambda row: _MET[row["met"]]),
     ]
 

@@ -143,7 +143,7 @@ def _dynamic_bars(values: Values) -> str:
         ["a structured training step is faster than dense at 90 %", reached(values["bars"]["steps_faster"])],
         ["a structured forward pass is faster than dense at 90 %", reached(values["bars"]["forward_faster"])],
     ]
-    return markdown_table(["aim", "measured"], rows)
+    return markdown_table(["target", "measured"], rows)
 
 
 BLOCKS: dict[str, Block] = {

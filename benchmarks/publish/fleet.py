@@ -23,11 +23,11 @@ _ADDED = Table(
     columns=[
         Column("side", "side"),
         Column("rows", "rows", ",d"),
-        Column("added, 1,000 at a time, a second", "added_per_s", ",.0f"),
+        Column("added per second, 1,000 at a time", "added_per_s", ",.0f"),
         Column("one by one", "added_singly_per_s", ",.0f"),
         Column("by 8 threads", "added_by_threads_per_s", ",.0f", "–"),
         Column("making the index, s", "index_s", ",.1f"),
-        Column("bytes a row", "bytes_per_row", ",.0f"),
+        Column("bytes per row", "bytes_per_row", ",.0f"),
         Column("by words, ms", lambda row: row.get("words", {}).get("p50_ms"), ".1f", "–"),
     ],
 )

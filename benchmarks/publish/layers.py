@@ -118,7 +118,7 @@ BLOCKS: dict[str, Block] = {
             Column("way", _way),
             Column("dense, µs", _IN_GRAPH.format("dense"), microseconds),
             Column("ours, µs", _IN_GRAPH.format("ours"), microseconds),
-            Column("times as fast", "over_dense/median", ".2f"),
+            Column("speed-up", "over_dense/median", ".2f"),
         ),
     ),
     "nm-bars": Text(
@@ -146,7 +146,7 @@ BLOCKS: dict[str, Block] = {
                 ),
                 ("prune and pack 1024 x 4096 bfloat16 in 20 µs", "{prune_and_pack_us:.1f} µs"),
             ),
-            ("aim", "measured"),
+            ("target", "measured"),
         ),
     ),
     "nm-eager": Text(("nm_linear-cuda",), _eager),

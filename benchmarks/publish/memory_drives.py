@@ -53,7 +53,7 @@ _KNOWN = Table(
         Column("boxes of", lambda row: row[0]),
         Column("memory", lambda row: row[1]),
         Column("memories", _figure("memories"), ",d"),
-        Column("one a thing, %", _one, ".1f"),
+        Column("one per object, %", _one, ".1f"),
         Column("too many", _figure("split"), ",d"),
         Column("joined", _figure("joined"), "d"),
         Column("lost", _figure("lost"), "d"),
@@ -74,7 +74,7 @@ _COST = Table(
         Column("boxes of", lambda row: row[0]),
         Column("memory", lambda row: row[1]),
         Column("kB a drive", _figure("kilobytes"), ",.0f", "in memory only"),
-        Column("ms a frame to remember", _figure("remembering_ms_a_frame"), ".2f"),
+        Column("ms per frame to remember", _figure("remembering_ms_a_frame"), ".2f"),
         Column("ms a question", _figure("question_ms"), ".2f"),
     ],
 )

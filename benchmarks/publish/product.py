@@ -108,7 +108,7 @@ def _merging_speed(cpu: Values, cuda: Values | None) -> str:
                     *(megabytes(case["beyond_the_models_bytes"][side]) for side in ("thresholds", "argsort")),
                 ]
             )
-    heads = ["", "here", "`argsort`", "stable `argsort`", "times as fast as `argsort`"]
+    heads = ["", "here", "`argsort`", "stable `argsort`", "speed-up over `argsort`"]
     return markdown_table([*heads, "MB beyond the models, here", "`argsort`"], rows)
 
 
@@ -137,9 +137,9 @@ def _merging_quality(values: Values) -> str:
 _WHOLE, _SHARE, _TIME = "{:,.0f}", "{:.4f}", "{:.2f} ms"
 #: Figure of the results, words, what was aimed at, how it is written.
 _MEMORY_BARS = (
-    ("inserts_single_s", "durable inserts a second, one by one", "4,000", _WHOLE),
+    ("inserts_single_s", "durable inserts per second, one by one", "4,000", _WHOLE),
     ("inserts_grouped_s", "the same, 5,000 together", "50,000", _WHOLE),
-    ("lsh_queries_s_at_95", "queries a second at recall@10 .95, index lsh (default)", "5,000", _WHOLE),
+    ("lsh_queries_s_at_95", "queries per second at recall@10 .95, index lsh (default)", "5,000", _WHOLE),
     ("filtered_least_recall", "least recall@10 with a filter, 100 to 0.01 %", "0.99", _SHARE),
     ("filtered_worst_p99_ms", "slowest 99th percentile of these", "5 ms", _TIME),
     ("last_seen_p99_ms", "last seen, a million memories, 99th percentile", "5 ms", _TIME),
@@ -149,9 +149,9 @@ _MEMORY_BARS = (
 
 #: Sides whose speed at one recall is listed, each by its index.
 _INDEXES = (
-    ("ours, LSH", "queries a second at recall@10 .99, index lsh (default)", "–"),
+    ("ours, LSH", "queries per second at recall@10 .99, index lsh (default)", "–"),
     ("ours, faiss", "the same, index faiss (extra `faiss`)", "10,000"),
-    ("hnswlib", "the same, hnswlib by itself", "–"),
+    ("hnswlib", "the same, hnswlib alone", "–"),
 )
 
 
@@ -273,7 +273,7 @@ BLOCKS: dict[str, Block] = {
         _memory_bars,
         (
             Column("figure", (1,)),
-            Column("aim", (2,)),
+            Column("target", (2,)),
             Column("measured", lambda row: None if row[0] is None else written(row[0], row[3]), missing="–"),
         ),
     ),
@@ -297,7 +297,7 @@ BLOCKS: dict[str, Block] = {
     "memory-inserts": Table(
         "memory-cpu",
         "inserts",
-        (Column("", "side"), Column("", "way"), Column("rows a second", "rows_s", ",.0f")),
+        (Column("", "side"), Column("", "way"), Column("rows per second", "rows_s", ",.0f")),
     ),
     "memory-moving": Text(("memory-cpu",), _moving),
     "memory-retention": Table("retention-cpu", "shares", _retention),
@@ -310,7 +310,7 @@ BLOCKS: dict[str, Block] = {
                 Column(f"gap of {gap['gap_frames']} frames", (1, "gaps", index, "recall_at_1"), ".3f")
                 for index, gap in enumerate(next(iter(values["sides"].values()))["gaps"])
             ),
-            Column("ms a frame", (1, "ms_a_frame"), ".1f"),
+            Column("ms per frame", (1, "ms_a_frame"), ".1f"),
         ],
     ),
     "drive": Table(

@@ -58,7 +58,7 @@ def _spmv_losses(values: Values, table: str) -> str:
         for side in ("chosen", "CompactCSR")
     )
     text = f"The chosen format loses {f'on {listed(chosen)}' if chosen else 'nowhere'}. "
-    text += "CompactCSR holds float16 values and 16-bit column gaps and is never chosen by itself"
+    text += "CompactCSR holds float16 values and 16-bit column gaps and is never chosen automatically"
     lost = f"; it loses on {len(compact)} of {len(values['cases'])} matrices." if compact else "."
     return f"{table}\n\n{text}{lost}"
 
@@ -133,7 +133,7 @@ def _solver_columns(values: Values) -> list[Column]:
         Column("iterations", "iterations"),
         Column("setup, ms", "setup_ms", milliseconds),
         Column("solve, ms", _MEDIAN_MS, milliseconds),
-        Column("times as fast as none", "over_plain/median", times),
+        Column("speed-up over none", "over_plain/median", times),
     ]
 
 
@@ -290,17 +290,17 @@ def _aims(spmv: Values, blocks: Values, assembly: Values) -> str:
         ),
     ]
     cells = [[aim, measured, "met" if met else "**missed**"] for aim, measured, met in rows]
-    return markdown_table(["aim", "measured", ""], cells)
+    return markdown_table(["target", "measured", ""], cells)
 
 
 _MEANING = {
     "dense_below": "dense below this share of zeros",
     "dense_bytes": "but no dense matrix of more bytes than",
-    "block_share": "BSR up to so many bytes for each of CSR (0: never)",
+    "block_share": "BSR up to this many bytes per byte of CSR (0: never)",
     "dense_blocks": "but no BSR from this stored share of the matrix on",
-    "sliced_padding": "SlicedELL up to so many slots an entry (0: never)",
-    "sliced_mean": "and up to so many entries a row",
-    "sliced_rows": "and from so many rows on",
+    "sliced_padding": "SlicedELL up to this many slots per entry (0: never)",
+    "sliced_mean": "and up to this many entries per row",
+    "sliced_rows": "and from this many rows on",
     "block_reuse": "products that pay for BSR",
     "sliced_reuse": "for SlicedELL",
     "csr_reuse": "for CSR",

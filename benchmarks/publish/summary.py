@@ -1,4 +1,4 @@
-"""The three tables of README, and the tables of whole frames on the page of all measurements."""
+"""The three summary tables of README, and the tables of whole frames."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.publish.weights import car
 _ON_A_CPU = (
     ("sparse", "**sparse** (float32)", None),
     ("sparse spconv", "sparse on spconv (Native)", "sparse"),
-    ("dense", "dense twin", "sparse"),
-    ("dense compiled", "dense twin, compiled", "sparse"),
+    ("dense", "dense baseline", "sparse"),
+    ("dense compiled", "dense baseline, compiled", "sparse"),
     ("sparse bf16", "sparse, bfloat16", None),
-    ("dense bf16", "dense twin, bfloat16", "sparse bf16"),
-    ("dense compiled bf16", "dense twin, compiled, bfloat16", "sparse bf16"),
+    ("dense bf16", "dense baseline, bfloat16", "sparse bf16"),
+    ("dense compiled bf16", "dense baseline, compiled, bfloat16", "sparse bf16"),
 )
 
 #: Cases of the frame's benchmark on a GPU, in words.
@@ -69,7 +69,7 @@ def _frames(values: Values) -> str:
         rows.append([words, *taken_ms, times(case["dense_over_sparse"]), " / ".join(memory)])
         if without := case["sides"].get("sparse without vectors"):
             rows.append(["the same without vectors", _spread(without), "", "", ""])
-    heads = ["median ms (99th percentile)", "sparse", "dense twin", "times sparse", "memory, MB"]
+    heads = ["median ms (99th percentile)", "sparse", "dense baseline", "ratio to sparse", "memory, MB"]
     return markdown_table(heads, rows)
 
 
@@ -96,91 +96,108 @@ _CONVOLUTION = Table(
 )
 
 
-def _accuracy(
-    folds: Values,
-    found: Values,
-    weights: Values,
-    tracking: Values,
-    drive: Values,
-    sentences: Values,
-    retention: Values,
-) -> str:
+def _accuracy(folds: Values, found: Values, weights: Values, tracking: Values) -> str:
     cars = {
         name: " / ".join(f"{level:.1f}" for level in row["car_3d"]) for name, row in weights["rows"].items()
     }
     small = weights["rows"]["2:4+int8 tuned"]["file_bytes"] / 1e6
     whole = weights["rows"]["float16"]["file_bytes"] / 1e6
     tracks = tracking["cases"]
-    answers = {
-        name: f"{100 * part['figures']['right_share']['mean']:.1f} %"
-        for name, part in drive["summary"].items()
-    }
-    # Conversations held out from tuning.
-    recall = {side["name"]: side["others"]["recall"] for side in sentences["sides"]}
-    asked = sentences["sides"][0]["others"]["questions"]
-    words = "the store, `text=` alone"
-    (tenth,) = (row for row in retention["shares"] if row["share"] == 0.1)
-    strongest = max(set(tenth["sides"]) - {"ours"}, key=lambda name: tenth["sides"][name]["of_oracle"])
-    kept = {name: f"{100 * side['of_oracle']:.1f} %" for name, side in tenth["sides"].items()}
-    pairs = f"{len(tracking['settings']['sequences'])} KITTI sequences, boxes of PointRCNN"
+    sequences = f"{len(tracking['settings']['sequences'])} KITTI sequences, boxes of PointRCNN"
     moderate = " / ".join(f"{folds['AP40'][label]['3d'][1]:.1f}" for label in folds["AP40"])
     rows = [
         [
-            f"{' / '.join(folds['AP40'])}, 3D AP40, moderate",
-            f"KITTI, {folds['frames']} frames, cross-validation by drive",
+            f"{' / '.join(folds['AP40'])} 3D AP40, moderate",
+            f"KITTI, {folds['frames']} frames, 5-fold cross-validation by drive",
             moderate,
-            "not measured for the dense baseline",
+            "dense baseline not measured",
         ],
         [
-            "Car 3D AP40, shipped weights",
-            f"{found['frames']['val']} KITTI frames used in development",
+            "Car 3D AP40, easy / moderate / hard",
+            f"KITTI, {found['frames']['val']} validation frames",
             car(found, "pointpillars-kitti", "val"),
             f"dense baseline: {car(found, 'pointpillars-kitti-dense', 'val')}",
         ],
         [
-            f"the detector in {small:.1f} MB",
-            "2:4 and int8, fine-tuned",
+            f"the same, weights of {small:.1f} MB (2:4, int8)",
+            "the same frames",
             cars["2:4+int8 tuned"],
-            f"in {whole:.1f} MB: {cars['float32']}",
+            f"float16, {whole:.1f} MB: {cars['float32']}",
         ],
         [
-            "tracks, sAMOTA, online",
-            pairs,
+            "sAMOTA, online tracking",
+            sequences,
             f"{100 * tracks['online']['samota']:.1f}",
-            f"as AB3DMOT is: {100 * tracks['baseline']['samota']:.1f}",
+            f"AB3DMOT's method: {100 * tracks['baseline']['samota']:.1f}",
         ],
         [
-            "tracks, HOTA, whole recording",
-            "the same",
-            f"{100 * tracks['global']['hota']:.1f}",
-            f"as AB3DMOT is: {100 * tracks['baseline']['hota']:.1f}",
-        ],
-        [
-            "answers right after a week",
-            f"{len(drive['seeds'])} simulated towns",
-            answers["ours"],
-            f"a store of everything: {answers['everything']}",
-        ],
-        [
-            "things said, found in ten, words alone",
-            f"LoCoMo, {asked} questions of conversations not used for choosing",
-            f"{recall[words]:.3f}",
-            f"BM25 of stems without function words: {recall['and by stems']:.3f}",
-        ],
-        [
-            "the same, words and vectors",
-            "the same",
-            f"{recall['the store, `text=` and `embedding=`']:.3f}",
-            f"by reciprocal ranks: {recall['words and vectors by reciprocal ranks']:.3f}",
-        ],
-        [
-            "value kept in a tenth of the space",
-            "two simulated months",
-            kept["ours"],
-            f"{strongest}: {kept[strongest]}",
+            "HOTA, online tracking",
+            "the same sequences",
+            f"{100 * tracks['online']['hota']:.1f}",
+            f"AB3DMOT's method: {100 * tracks['baseline']['hota']:.1f}",
         ],
     ]
-    return markdown_table(["what", "on", "here", "beside it"], rows)
+    return markdown_table(["metric", "data", "Sparsight", "baseline"], rows)
+
+
+def _memory(memory: Values, drive: Values, sentences: Values) -> str:
+    inserts = {(row["side"], row["way"]): row["rows_s"] for row in memory["inserts"]}
+    filtered = {row["side"]: row for row in memory["filtered"] if row["selectivity"] == 0.01}
+    right = {
+        name: f"{100 * part['figures']['right_share']['mean']:.1f} %"
+        for name, part in drive["summary"].items()
+    }
+    # Conversations that chose no parameter.
+    recall = {side["name"]: f"{side['others']['recall']:.3f}" for side in sentences["sides"]}
+
+    def fastest(side: str) -> str:
+        rates = [
+            row["queries_s"] for row in memory["searches"] if row["side"] == side and row["recall"] >= 0.99
+        ]
+        return f"{max(rates):,.0f}"
+
+    def inserted(way: str, *sides: str) -> str:
+        return ", ".join(f"{side} {inserts[side, way]:,.0f}" for side in sides)
+
+    def window(side: str) -> str:
+        return f"{filtered[side]['recall']:.3f}, {filtered[side]['p99_ms']:.1f} ms"
+
+    peers = ("LanceDB", "Qdrant Edge")
+    rows = [
+        [
+            "durable inserts/s, one memory per commit",
+            f"{inserts['ours', 'one by one']:,.0f}",
+            inserted("one by one", *peers),
+        ],
+        [
+            "durable inserts/s, 5,000 memories per commit",
+            f"{inserts['ours', '5,000 together']:,.0f}",
+            inserted("5,000 together", *peers),
+        ],
+        [
+            "queries/s at recall@10 of at least 0.99",
+            f"lsh (default) {fastest('ours, LSH')}, faiss {fastest('ours, faiss')}",
+            ", ".join(
+                f"{side} {fastest(side)}" for side in ("faiss IVF", "hnswlib", "Qdrant Edge", "LanceDB")
+            ),
+        ],
+        [
+            "query in a time window with 1 % of the memories: recall@10, p99",
+            window("ours, LSH"),
+            f"LanceDB {window('LanceDB, filter first')}; Qdrant Edge {window('Qdrant Edge')}",
+        ],
+        [
+            "recall@10 of text queries, LoCoMo conversations",
+            recall["the store, `text=` alone"],
+            f"BM25 with stemming {recall['and by stems']}",
+        ],
+        [
+            f"correct answers after a week in {len(drive['seeds'])} simulated towns",
+            right["ours"],
+            f"store that keeps everything {right['everything']}",
+        ],
+    ]
+    return markdown_table(["metric", "Sparsight", "baseline"], rows)
 
 
 def _gpu(result: Values) -> str:
@@ -189,29 +206,17 @@ def _gpu(result: Values) -> str:
     return model.split()[1]
 
 
-def _speed(
-    frames: Values,
-    spmv: Values,
-    layers: Values,
-    attention: Values,
-    tracking: Values,
-    calls: Values,
-    cpu_calls: Values,
-) -> str:
-    called = {row["call"]: row for row in calls["calls"]}
-    call, stream = called["detector(points)"], called["Detector.stream, a frame"]
-    # Rows of several benchmarks may have the same words: the first of them.
-    slow = {row["call"]: row for row in reversed(cpu_calls["calls"])}
-    on_cpu = slow["detector(points)"]
-    halves = slow.get("detector(points), both in bfloat16")
+def _speed(frames: Values, layers: Values, attention: Values, calls: Values, cpu_calls: Values) -> str:
+    call = {row["call"]: row for row in calls["calls"]}["detector(points)"]
+    # Several benchmarks have a row with these words; the first one counts.
+    on_cpu = {row["call"]: row for row in reversed(cpu_calls["calls"])}["detector(points)"]
     cases = {case["case"]: case for case in frames["cases"]}
 
     def frame(name: str, words: str) -> list[str]:
         sparse, dense = (cases[name]["sides"][side]["p50_ms"] for side in ("sparse", "dense twin"))
         over = f"{cases[name]['dense_over_sparse']:.1f}"
-        return [words, _gpu(frames), f"{sparse:.3f} ms", f"dense baseline, graph: {dense:.3f} ms", over]
+        return [words, _gpu(frames), f"{sparse:.3f} ms", f"dense baseline: {dense:.3f} ms", over]
 
-    chosen = spmv["summary"]["chosen format over torch CSR"]
     (layer,) = (
         case
         for case in layers["cases"]
@@ -220,96 +225,54 @@ def _speed(
     (blocks,) = (
         case for case in attention["cases"] if case["key"] == "random-0.1-16384-64-128-bfloat16-forward"
     )
-    tracks = {name: tracking["cases"][name]["frames_per_s"] for name in ("online", "baseline")}
     us = {name: blocks["microseconds"][name]["median"] for name in ("ours", "cuDNN")}
-    half_rows = []
-    if halves is not None:
-        dense_ms = halves["value"] * halves["times"]
-        half_rows = [
-            [
-                "the same, both in bfloat16",
-                "CPU, 2 cores",
-                f"{halves['value']:.0f} ms",
-                f"dense baseline, same API: {dense_ms:.0f} ms",
-                f"{halves['times']:.1f}",
-            ]
-        ]
     rows = [
-        frame("view", "a frame as a CUDA graph, the camera's view"),
-        frame("highway", "a frame as a CUDA graph, 614 m square"),
+        frame("view", "CUDA graph of a frame, camera view"),
+        frame("highway", "CUDA graph of a frame, 614 m x 614 m"),
         [
-            "a call: array in, boxes out",
+            "`detector(points)`, host to host",
             _gpu(calls),
-            f"{call['value']:.2f} ms; streamed {stream['value']:.2f}",
+            f"{call['value']:.2f} ms",
             f"dense baseline, same API: {call['value'] * call['times']:.2f} ms",
             f"{call['times']:.1f}",
         ],
         [
-            "the same, both in float32",
+            "`detector(points)`, float32",
             "CPU, 2 cores",
             f"{on_cpu['value']:.0f} ms",
             f"dense baseline, same API: {on_cpu['value'] * on_cpu['times']:.0f} ms",
             f"{on_cpu['times']:.1f}",
         ],
-        *half_rows,
         [
-            "sparse matrix times vector, chosen format",
-            _gpu(spmv),
-            f"{len(spmv['cases'])} matrices",
-            "torch CSR (cuSPARSE)",
-            f"{times(chosen['geometric_mean'])}, worst {times(chosen['worst'])}",
-        ],
-        [
-            "2:4 layer 4096 x 4096, 4,096 rows",
+            "2:4 layer 4096 x 4096, 4,096 rows, bfloat16",
             _gpu(layers),
-            "bfloat16",
-            "dense",
+            "in a CUDA graph",
+            "`nn.Linear` in a CUDA graph",
             f"{layer['over_dense']['median']:.2f}",
         ],
         [
-            "attention, a tenth of 16,384² in blocks",
+            "attention, 16,384 tokens, 10 % of the blocks",
             _gpu(attention),
             f"{us['ours'] / 1e3:.2f} ms",
-            f"cuDNN, all of it: {us['cuDNN'] / 1e3:.2f} ms",
+            f"cuDNN, all blocks: {us['cuDNN'] / 1e3:.2f} ms",
             f"{blocks['over_dense']['median']:.1f}",
         ],
-        [
-            "tracking a frame's cars",
-            "CPU, 1 core",
-            f"{tracks['online']:,} frames/s",
-            f"as AB3DMOT is: {tracks['baseline']:,}",
-            f"{tracks['online'] / tracks['baseline']:.1f}",
-        ],
     ]
-    return markdown_table(["work", "on", "here", "against", "times as fast"], rows)
+    return markdown_table(["task", "device", "Sparsight", "baseline", "speed-up"], rows)
 
 
 BLOCKS: dict[str, Block] = {
     "detector-cpu": Text(("detector-cpu",), _detector),
     "frame-cuda": Text(("frame-cuda",), _frames),
     "conv-cuda": _CONVOLUTION,
+    # README links to the pages that carry the notes on historical files.
     "summary-accuracy": Text(
-        (
-            "folds",
-            "weights-cpu",
-            "compression-accuracy",
-            "tracking-cpu",
-            "drive-cpu",
-            "sentences-cpu",
-            "retention-cpu",
-        ),
-        _accuracy,
+        ("folds", "weights-cpu", "compression-accuracy", "tracking-cpu"), _accuracy, noted=False
     ),
+    "summary-memory": Text(("memory-cpu", "drive-cpu", "sentences-cpu"), _memory, noted=False),
     "summary-speed": Text(
-        (
-            "frame-cuda",
-            "spmv-cuda",
-            "nm_linear-cuda",
-            "sparse_attention-cuda",
-            "tracking-cpu",
-            "calls-cuda",
-            "calls-cpu",
-        ),
+        ("frame-cuda", "nm_linear-cuda", "sparse_attention-cuda", "calls-cuda", "calls-cpu"),
         _speed,
+        noted=False,
     ),
 }

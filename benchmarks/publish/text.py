@@ -83,15 +83,19 @@ class Text:
     Attributes:
         files: names of the result files.
         make: the text from their values; None if the file is missing.
+        noted: add a note on historical result files.
     """
 
     files: tuple[str, ...]
     make: Callable[..., str]
+    noted: bool = True
 
     def __call__(self) -> str:
-        """The block; empty where the first result file is missing."""
+        """Return the block; empty where the first result file is missing."""
         values = [load_result(name) for name in self.files]
-        return "" if values[0] is None else self.make(*values) + historical(self.files)
+        if values[0] is None:
+            return ""
+        return self.make(*values) + (historical(self.files) if self.noted else "")
 
     def of(self, values: Values) -> str:
         """The block of one result that is given, without those of other files."""

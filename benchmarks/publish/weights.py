@@ -12,7 +12,7 @@ _KITTI = (
     ("pointpillars-kitti", "**shipped** (seed 2)"),
     ("pointpillars-kitti, seed 0", "seed 0"),
     ("pointpillars-kitti, seed 1", "seed 1"),
-    ("pointpillars-kitti-dense", "dense twin (seed 0)"),
+    ("pointpillars-kitti-dense", "dense baseline (seed 0)"),
 )
 _ANYWHERE = (
     ("pointpillars-anywhere", "**shipped**"),
@@ -65,7 +65,7 @@ def _measured(values: Values) -> str:
             ("apart", f"{values['frames']['apart']} of them apart"),
         )
     ]
-    return markdown_table(["3D AP40, easy / moderate / hard", "sparse", "dense twin"], rows)
+    return markdown_table(["3D AP40, easy / moderate / hard", "sparse", "dense baseline"], rows)
 
 
 def _folds(values: Values) -> str:

@@ -1,1 +1,1 @@
-"""The documentation as a site: Markdown and docstrings in, pages that work without a network out."""
+"""Build the documentation as a site that works offline."""

@@ -1,10 +1,10 @@
-"""Build the documentation as a site that needs no network: `make docs`, or
+"""Build the documentation as a site that works offline: `make docs`, or
 
     python docs/website/build.py                # into build/site/VERSION; open build/site/index.html
-    python docs/website/build.py --out FOLDER   # sites of other versions in it stay, and are switched to
+    python docs/website/build.py --out FOLDER   # keeps the sites of other versions in it
 
-Pages come from the Markdown of the repository in the order of docs/README.md, the reference from docstrings.
-Ends with an error if a link leads nowhere or a page fetches something from elsewhere.
+Pages come from the Markdown files in the order of docs/README.md, the reference from docstrings.
+The exit status is 1 if a link is dead or a page loads something from another host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from website.places import BUILD, ROOT, SITE
 from website.reference import write_reference
 from website.versions import list_versions
 
-#: References of docstrings, as pages show them.
+#: References in docstrings, as rendered pages show them.
 _ROLE = re.compile(r":(?:class|meth|func|mod|attr|data|exc|obj):<code>~?([^<]+)</code>")
 _HERE = Path(__file__).resolve().parent
 _CONFIG = """
@@ -93,14 +93,14 @@ def build(target: Path) -> list[str]:
     """Build the site of this version.
 
     Args:
-        target: folder that is replaced.
+        target: folder to replace.
 
     Returns:
-        What is wrong with it, a line each.
+        One line per fault.
 
     Raises:
-        RuntimeError: the generator is not installed, or failed; with what it printed.
-        FileNotFoundError: a page links to a file that is not there.
+        RuntimeError: the generator is not installed or failed; has its output.
+        FileNotFoundError: a page links to a missing file.
     """
     shutil.rmtree(BUILD, ignore_errors=True)
     pages = BUILD / "pages"
@@ -118,10 +118,10 @@ def build(target: Path) -> list[str]:
             cwd=BUILD, env={**os.environ, "NO_COLOR": "1"}, capture_output=True, text=True, check=False,
         )  # fmt: skip
     except OSError as error:
-        raise RuntimeError(f"the site's generator did not start: {error}") from error
+        raise RuntimeError(f"could not start zensical: {error}. Install it: pip install '.[docs]'") from error
     if done.returncode or not (BUILD / "site" / "index.html").is_file():
         raise RuntimeError(
-            f"zensical failed (pip install '.[docs]' installs it):\n{done.stdout}\n{done.stderr}"
+            f"zensical failed. If it is missing: pip install '.[docs]'\n{done.stdout}\n{done.stderr}"
         )
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,12 +133,12 @@ def build(target: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--out", type=Path, default=SITE, help="folder for a folder of each version (default: build/site)"
+        "--out", type=Path, default=SITE, help="parent folder of the versions (default: build/site)"
     )
     options = parser.parse_args(arguments)
     try:

@@ -1,4 +1,4 @@
-"""Whether all that pages refer to is there, and nothing of it is fetched from elsewhere."""
+"""Find dead links, and files that pages load from other hosts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-#: What a browser fetches by itself when a page is opened.
+#: Attributes that a browser loads when it opens a page.
 _FETCHED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 _FETCHED_LINKS = {"stylesheet", "preload", "preconnect", "icon", "modulepreload"}
 
 
 class _Page(HTMLParser):
-    """Names of places in a page, what it leads to, and what it fetches."""
+    """Anchors, links and loaded files of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class _Page(HTMLParser):
         self.fetched: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take a tag in."""
+        """Collect anchors and links of a tag."""
         values = {name: value or "" for name, value in attrs}
         self.anchors |= {values[name] for name in ("id", "name") if values.get(name)}
         if tag == "a" and "href" in values:
@@ -32,7 +32,7 @@ class _Page(HTMLParser):
 
 
 def faults(site: Path) -> list[str]:
-    """What is wrong with a built site, a line each: dead links, missing anchors, files from elsewhere.
+    """Return one line per dead link, missing anchor and file from another host.
 
     Args:
         site: folder with pages.
@@ -44,7 +44,7 @@ def faults(site: Path) -> list[str]:
         pages[file.resolve()] = page
     found = []
     for file, page in pages.items():
-        if file.name == "404.html":  # Its links are those of a server's root.
+        if file.name == "404.html":  # Its links are relative to the root of a server.
             continue
         name = file.relative_to(site.resolve()).as_posix()
         found += [f"{name}: fetches {url}" for url in page.fetched if urlsplit(url).netloc]

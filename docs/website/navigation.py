@@ -1,4 +1,4 @@
-"""The order of the pages: sections and lines of docs/README.md."""
+"""Read the order of the pages from docs/README.md."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from website.pages import page_name
 from website.places import ROOT
 
-#: A title of a page, and its file on the site; or a section, and what is in it.
+#: Titles with a file of the site, or with the entries of a section.
 Navigation = list[tuple[str, "str | Navigation"]]
 
 
 def navigation(reference: dict[str, list[tuple[str, str]]]) -> Navigation:
-    """Sections of the index with their pages; the reference's pages by package.
+    """Return the sections of the index with their pages; "Reference" also lists the public modules.
 
     Args:
         reference: titles and files of :func:`website.reference.write_reference`.
@@ -23,28 +23,21 @@ def navigation(reference: dict[str, list[tuple[str, str]]]) -> Navigation:
     entries: Navigation = []
     for line in (ROOT / "docs" / "README.md").read_text(encoding="utf-8").splitlines():
         if head := re.match(r"\*\*(.+?)\*\*", line):
-            entries = [] if sections else [("Sparsight", "index.md")]
+            entries = [] if sections else [("Home", "index.md")]
             sections.append((head[1], entries))
-        elif found := re.match(r"- \[(.+?)\]\(([^)]+)\)(?:: (.*))?", line):
+        elif found := re.match(r"- \[(.+?)\]\(([^)]+)\)", line):
             file = page_name(Path(os.path.normpath(Path("docs") / found[2]))).as_posix()
-            # Decisions are numbers; their words say what they are.
-            title = f"{found[1]} · {_short(found[3])}" if found[1].isdigit() else found[1]
-            entries.append((title, file))
-    sections.append(("Changes", [("Changelog", "changelog.md"), ("All pages", "contents.md")]))
+            entries.append((found[1], file))
     named = [(package, list(pages)) for package, pages in reference.items()]
-    at = next((at for at, (head, _) in enumerate(sections) if head.startswith("Decisions")), len(sections))
-    sections.insert(at, ("Reference", [("Command line", "reference/commands.md"), *named]))
+    pages = next(what for head, what in sections if head == "Reference")
+    assert isinstance(pages, list)
+    pages += [("Command line", "reference/commands.md"), *named]
+    sections.append(("Changes", [("Changelog", "changelog.md"), ("All pages", "contents.md")]))
     return sections
 
 
-def _short(words: str) -> str:
-    """The first words of a line, without the full stop."""
-    head = re.split(r"[;:,.]", words)[0].strip()
-    return head[0].upper() + head[1:]
-
-
 def as_toml(entries: Navigation) -> str:
-    """The navigation as a value of TOML."""
+    """Return the navigation as TOML."""
     parts = [f"{{{_quoted(title)} = {_value(what)}}}" for title, what in entries]
     return f"[{', '.join(parts)}]"
 

@@ -1,4 +1,4 @@
-"""Pages of the site from the Markdown of the repository: where each goes, and links that still lead there."""
+"""Copy the Markdown of the repository to the site and rewrite its links."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from pathlib import Path
 
 from website.places import ROOT
 
-#: Where pages come from besides docs/: their names on the site.
+#: Pages with another name on the site.
 _NAMES = {
     "README.md": "index.md",
     "docs/README.md": "contents.md",
-    "benchmarks/README.md": "benchmarks.md",
+    "docs/benchmarks/README.md": "benchmarks/index.md",
+    "benchmarks/README.md": "benchmarks/method.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
 _COPIED = {".png", ".webp", ".gif", ".svg", ".jpg", ".json", ".pdf"}
 _LANGUAGES = {".py": "python", ".cpp": "cpp", ".cu": "cpp", ".yaml": "yaml", ".toml": "toml"}
 _CODE = re.compile(r"^(`{3,}).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
-#: A list right below a paragraph, which a forge takes for one and the generator does not.
+#: A list directly below a paragraph: GitHub renders a list, the generator needs a blank line.
 _LIST = re.compile(r"^((?![ \t]|[-*] |\d+\. |#|\||>)[^\n]+\n)(?=[-*] )", re.MULTILINE)
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
 
 
 def page_name(source: Path) -> Path:
-    """Where a file of the repository lies on the site, relative to its root.
+    """Return the path of a file on the site, relative to the root of the site.
 
     Args:
         source: relative to the repository.
@@ -43,16 +44,16 @@ def page_name(source: Path) -> Path:
 
 
 def write_pages(target: Path) -> set[Path]:
-    """Write all pages, and everything of the repository that they lead to.
+    """Write all pages and all files that they link to.
 
     Args:
         target: empty folder.
 
     Returns:
-        What was taken, relative to the repository.
+        Paths of the written files, relative to the repository.
 
     Raises:
-        FileNotFoundError: a page links to a file that is not there; says which.
+        FileNotFoundError: a page links to a missing file; names both.
     """
     waiting = [Path(name) for name in _NAMES]
     waiting += sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))
@@ -67,7 +68,7 @@ def write_pages(target: Path) -> set[Path]:
 
 
 def _write(source: Path, file: Path) -> list[Path]:
-    """Write one file; what it links to."""
+    """Write one file; return the paths that it links to."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix in _COPIED:
         shutil.copyfile(ROOT / source, file)
@@ -82,7 +83,7 @@ def _write(source: Path, file: Path) -> list[Path]:
 
 
 def _shown(source: Path) -> str:
-    """A page that shows a file that is no Markdown, or lists a folder."""
+    """Return a page that shows a source file or lists a folder."""
     path = ROOT / source
     if path.is_dir():
         names = sorted(one.name + "/" * one.is_dir() for one in path.iterdir() if one.name[0] not in "_.")
@@ -95,7 +96,7 @@ def _shown(source: Path) -> str:
 
 
 def outside_code(text: str, change: Callable[[str], str]) -> str:
-    """A Markdown text with its parts that are not code changed."""
+    """Apply a change to the parts of a Markdown text outside code."""
     parts, at = [], 0
     for code in _CODE.finditer(text):
         parts += [change(text[at : code.start()]), code.group()]
@@ -104,14 +105,14 @@ def outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def links(text: str) -> Iterator[str]:
-    """Targets of the links in a Markdown text."""
+    """Yield the link targets of a Markdown text."""
     found: list[str] = []
     outside_code(_plain(text), lambda part: found.extend(link[1] for link in _LINK.findall(part)) or part)
     yield from found
 
 
 def _plain(text: str) -> str:
-    """Code within the words of a link would tear it: its marks are hidden."""
+    """Hide code marks inside link texts, which would split the link."""
     return re.sub(r"\[`([^`\n\]]*)`\]\(", lambda found: f"[\0{found[1]}\0](", text)
 
 
@@ -124,7 +125,7 @@ def _relinked(text: str, source: Path, found: list[Path]) -> str:
             return link[0]
         path = Path(os.path.normpath(source.parent / target))
         if not (ROOT / path).exists():
-            raise FileNotFoundError(f"{source}: no file {target}, to which it links; correct the link")
+            raise FileNotFoundError(f"{source} links to {target}, which does not exist. Correct the link.")
         found.append(path)
         return link[1] + Path(os.path.relpath(page_name(path), here)).as_posix() + mark + anchor + link[3]
 

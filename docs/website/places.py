@@ -1,4 +1,4 @@
-"""Where the repository is, and where the site is built."""
+"""Folders of the repository and of the built site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the reference: a page for each public module, filled from docstrings, and one of the commands."""
+"""Write the reference: one page per public module, and one of all commands."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PACKAGES = ("perception", "memory", "sparse_core")
 
 
 class Module(NamedTuple):
-    """A module of docs/stability.md.
+    """A module in docs/stability.md.
 
     Attributes:
         name: dotted.
-        words: what it is.
-        promised: whether it stands in the first table.
+        words: its description.
+        promised: True if it is in the first table.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Module(NamedTuple):
 
 
 def modules() -> list[Module]:
-    """Modules that the reference describes, in the order of docs/stability.md."""
+    """Return the modules of the reference in the order of docs/stability.md."""
     text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
     promised, _, others = text.partition("## Modules that may change")
     return [
@@ -43,7 +43,7 @@ def modules() -> list[Module]:
 
 
 def public_names(module: str) -> list[str]:
-    """What a module lists in ``__all__``; where there is none, what it defines without an underscore.
+    """Return ``__all__`` of a module, or the public names that it defines.
 
     Raises:
         ImportError: there is no such module.
@@ -56,7 +56,7 @@ def public_names(module: str) -> list[str]:
 
 
 def write_reference(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """Write the pages; returns titles and files by package, in the order of the navigation."""
+    """Write the pages; return titles and files by package."""
     found: dict[str, list[tuple[str, str]]] = {package: [] for package in PACKAGES}
     folder.mkdir(parents=True, exist_ok=True)
     for module in modules():
@@ -68,13 +68,13 @@ def write_reference(folder: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 def source_file(module: str) -> Path:
-    """The file of a module."""
+    """Return the file of a module."""
     path = ROOT / module.replace(".", "/")
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def _page(module: Module) -> str:
-    """A page of directives, from which docstrings are set."""
+    """Return a page of directives that mkdocstrings expands."""
     found, parts = importlib.import_module(module.name), [f"# {module.name}"]
     if not module.promised:
         parts.append("May change in any version ([what is public](../stability.md)).")
@@ -85,7 +85,7 @@ def _page(module: Module) -> str:
         if name in plain:
             continue
         value = getattr(found, name)
-        # A place that links can lead to, as for the others.
+        # An anchor, as the others have.
         parts.append(f'<a id="{module.name}.{name}"></a>')
         if _described(value):
             parts.append(_directive(f"{value.__module__}.{value.__qualname__}", root=True))
@@ -101,7 +101,7 @@ def _described(value: object) -> bool:
 
 
 def _shown_by_its_module(module: ModuleType, name: str) -> bool:
-    """Whether the docstrings' reader finds it there: not where a submodule has its name."""
+    """Return True if mkdocstrings finds the name in the module: no submodule has the same name."""
     value = getattr(module, name)
     if not _described(value) or value.__module__.rpartition(".")[2] == name:
         return False
@@ -121,7 +121,7 @@ def _directive(path: str, *, members: Sequence[str] | None = None, root: bool = 
 
 
 def _comment(module: str, name: str) -> str:
-    """What stands above a value where it is defined, after ``#:``."""
+    """Return the ``#:`` comment above a value."""
     package = module.partition(".")[0]
     for path in [source_file(module), *sorted((ROOT / package).rglob("*.py"))]:
         pattern = rf"((?:^#: .*\n)+){name}\b[^=\n]*="
@@ -135,7 +135,7 @@ def _short(text: str, most: int = 600) -> str:
 
 
 def _commands() -> str:
-    """The help of every command, as the programs print it."""
+    """Return the ``--help`` output of every command."""
     from memory.cli import commands as remembering
     from perception.cli import commands as perceiving
 

@@ -1,4 +1,4 @@
-// Lets the reader go to the same page of another version, where the site has several beside each other.
+// Open the same page of another version, if the site has several.
 "use strict";
 
 (() => {

@@ -1,7 +1,6 @@
-"""Sites of several versions side by side: a folder each, and the list that their switch reads.
+"""List the versions of the site for the switch in the header.
 
-``versions.js`` is a script and no JSON file because pages that lie on a disk may load the one and not fetch
-the other.
+``versions.js`` is a script, because pages opened from disk may load scripts but not JSON files.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _START = """<!doctype html>
 
 
 def list_versions(site: Path) -> list[str]:
-    """Write the list of the versions that are there, and a first page that leads to the newest.
+    """Write the list of versions, and a start page that opens the newest.
 
     Args:
         site: folder with a folder for each version.
 
     Returns:
-        Names of the versions, the newest first.
+        Versions, newest first.
     """
     folders = [page.parent for page in site.glob("*/index.html") if re.match(r"\d", page.parent.name)]
     folders.sort(key=lambda folder: _place(folder.name), reverse=True)
@@ -47,7 +46,7 @@ def list_versions(site: Path) -> list[str]:
 
 
 def _place(version: str) -> tuple[list[int], bool, str]:
-    """Numbers count as such, and what is to become a version comes before it: 0.9, 0.10rc1, 0.10."""
+    """Sort key of a version: numbers by value, pre-releases first: 0.9, 0.10rc1, 0.10."""
     release = re.match(r"[\d.]+", version)
     numbers = [int(part) for part in (release[0] if release else "").split(".") if part]
     rest = version[release.end() :] if release else version

@@ -19,7 +19,7 @@ class ClassNameEncoder:
 
     An image vector is the mean of the sentence vectors of its class names (all-MiniLM-L6-v2), weighted by
     their probabilities (EfficientNet-Lite0). A text is encoded as a sentence. It knows the 1,000 classes of
-    ImageNet: cars and lorries, but no colours and no people. docs/memory.md has measurements.
+    ImageNet: cars and lorries, but no colours and no people. docs/benchmarks/memory.md has measurements.
 
     Args:
         device: device of the networks.

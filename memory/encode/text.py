@@ -21,7 +21,7 @@ class TextEncoder:
         device: device of the network.
         precision: dtype of weights and features.
         sparsify: ``"2:4"`` keeps two of every four weights of Linear layers, for sparse tensor cores
-            (docs/two-four.md). Do not mix these vectors with dense ones in a store.
+            (docs/benchmarks/two-four.md). Do not mix these vectors with dense ones in a store.
         calibration: some hundred typical texts, by which the weights are chosen and corrected
             (SparseGPT); ``None`` keeps the largest weights, which is less accurate.
 

@@ -20,7 +20,7 @@ from memory.types import Hit, Kind, Memory
 from memory.wording.words import moment, name, plural, point
 
 #: Minimum cosine similarity of two observations of one place, by encoder. On a real street, 95 % of scan
-#: pairs within 1.5 m are above, and 1 % of pairs more than 8 m apart (docs/memory.md).
+#: pairs within 1.5 m are above, and 1 % of pairs more than 8 m apart (docs/ask.md).
 SAME_FROM = {"scene-encoder": 0.975}
 #: Maximum distance of two observations of one place in a map: streets look alike, but maps drift less.
 #: For objects the limit is the store's ``merging.max_distance_m``.

@@ -12,7 +12,7 @@ binding of arguments. A :class:`LaunchPlan` skips all of that. It has three part
 
 If the guard fails, the call runs as usual, with the same kernels and the same bits. So does every call if
 ``SPARSIGHT_LAUNCH_PLANS=0`` is in the environment, or if there is no C++ compiler
-(:mod:`sparse_core.kernels.native`). ``docs/calls.md`` lists what a plan saves for each op.
+(:mod:`sparse_core.kernels.native`). ``docs/benchmarks/calls.md`` lists what a plan saves for each op.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Uses everything that docs/adding.md adds; prints JSON. Run by test_adding.py on a copy that has it.
+"""Use everything that docs/adding.md adds, and print JSON. test_adding.py runs it on a copy of the packages.
 
 Arguments: the copy, an empty folder.
 """
@@ -35,7 +35,7 @@ from sparse_core.kernels.op import ops, table
 
 
 def op(copy: Path) -> dict[str, Any]:
-    """Both implementations by the contract of all ops."""
+    """Compare both implementations by the contract of ops."""
     sys.path.insert(0, str(copy / "tests/contract"))
     sys.argv[1] = "cpu"
     compare = __import__("compare_ops")
@@ -51,7 +51,7 @@ def op(copy: Path) -> dict[str, Any]:
 
 
 def command(*words: str) -> tuple[int, str]:
-    """Exit status and output of ``perceive``."""
+    """Return exit status and output of ``perceive``."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         status = perceive(words)
@@ -59,7 +59,7 @@ def command(*words: str) -> tuple[int, str]:
 
 
 def data_set(folder: Path) -> dict[str, Any]:
-    """A folder of two frames, opened and examined."""
+    """Open and examine a folder of two frames."""
     folder.mkdir()
     random = np.random.default_rng(0)
     car = [10.0, 1.0, -0.9, 4.0, 1.7, 1.6, 0.3, "Car"]
@@ -78,7 +78,7 @@ def data_set(folder: Path) -> dict[str, Any]:
 
 
 def index(folder: Path) -> dict[str, Any]:
-    """A store whose vectors lie in the index, asked before and after it is read from its file."""
+    """Query a store before and after its index is read from its file."""
     config = StoreConfig(index="backwards", index_from=50, tiers=TierOptions(recent=50, background=False))
     vectors = np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32)
     found, tiers = [], []
@@ -96,7 +96,7 @@ def index(folder: Path) -> dict[str, Any]:
 
 
 def detectors(data: Path, folder: Path) -> dict[str, Any]:
-    """The backbone trained, kept, compressed and run by its name, and the steps."""
+    """Train, save, compress and run the backbone and the steps by name."""
     settings = {
         "pillars": {"range_m": [0, -8, -3, 16, 8, 1], "pillar_size_m": 0.25, "channels": 8},
         "backbone": {"kind": "pooled", "pool": "mean"},

@@ -1,4 +1,4 @@
-"""Commands out of Markdown, and the parsers that would take them."""
+"""Find commands in Markdown and the parsers of their programs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ MAINS: dict[str, Callable[[Sequence[str]], int]] = {
 PROGRAMS = (*MAINS, "python", "torchrun", "make")
 _FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", flags=re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(rf"`((?:{'|'.join(PROGRAMS)}) [^`\n]+)`")
-#: Between two commands of a line.
+#: Tokens between two commands on one line.
 _JOINTS = {"|", "||", "&&", ";", "&"}
 
 
-class Shown(NamedTuple):
-    """A command as a page shows it.
+class ShownCommand(NamedTuple):
+    """A command on a page.
 
     Attributes:
-        page: from the root of the project.
-        words: of the command.
-        whole: it could be run as it stands; else it is named within a sentence.
+        page: path from the root of the project.
+        words: the command and its arguments.
+        whole: True in a code block; False inside a sentence.
     """
 
     page: str
@@ -49,13 +49,13 @@ class Shown(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """All that tell people what to type."""
+    """Return all pages that show commands."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [*found, ROOT / "benchmarks/README.md", *sorted((ROOT / "perception/weights").glob("*.md"))]
 
 
-def shown_commands(page: Path) -> Iterator[Shown]:
-    """Those of ours in blocks and sentences of a page."""
+def shown_commands(page: Path) -> Iterator[ShownCommand]:
+    """Yield the commands of this project in blocks and sentences of a page."""
     text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
     rest = _FENCED.sub("", text)
     blocks = [
@@ -65,10 +65,10 @@ def shown_commands(page: Path) -> Iterator[Shown]:
     for block in blocks:
         for line in block.replace("\\\n", " ").splitlines():
             for words in _commands_of(line.strip().removeprefix("$ ")):
-                yield Shown(name, words, whole=True)
+                yield ShownCommand(name, words, whole=True)
     for match in _INLINE.finditer(rest):
         for words in _commands_of(match[1]):
-            yield Shown(name, words, whole=False)
+            yield ShownCommand(name, words, whole=False)
 
 
 def _commands_of(line: str) -> Iterator[tuple[str, ...]]:
@@ -79,7 +79,7 @@ def _commands_of(line: str) -> Iterator[tuple[str, ...]]:
     try:
         found = [*words, ";"]
     except ValueError:
-        return  # Quotes that close on a later line: what a program printed.
+        return  # Quotes that close on a later line: output of a program.
     command: list[str] = []
     for word in found:
         if word not in _JOINTS:
@@ -93,7 +93,7 @@ def _commands_of(line: str) -> Iterator[tuple[str, ...]]:
 
 
 class _Reached(Exception):
-    """The parser was found."""
+    """Raised when a program calls its parser."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser
@@ -104,7 +104,7 @@ def _reach(parser: argparse.ArgumentParser, *_: object) -> NoReturn:
 
 
 def parser_of(program: str, words: Sequence[str]) -> argparse.ArgumentParser:
-    """The program's own parser, made as for these words; the program ends there."""
+    """Return the parser that the program builds for these words; stop the program there."""
     with mock.patch.object(argparse.ArgumentParser, "parse_args", _reach):
         try:
             if program in MAINS:
@@ -114,23 +114,23 @@ def parser_of(program: str, words: Sequence[str]) -> argparse.ArgumentParser:
                     runpy.run_path(str(ROOT / program), run_name="__main__")
         except _Reached as reached:
             return reached.parser
-    raise AssertionError(f"{program}: came to its end without a parser")
+    raise AssertionError(f"{program} ended without calling a parser")
 
 
 def complaint(program: str, words: Sequence[str]) -> str:
-    """What the program's parser says against the words; nothing where it takes them."""
+    """Return the error of the program's parser; empty if it accepts the words."""
     parser = parser_of(program, words)
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
         try:
             parser.parse_args(list(words))
         except SystemExit as stopped:
-            return said.getvalue() if stopped.code else ""
+            return printed.getvalue() if stopped.code else ""
     return ""
 
 
 def options_of(program: str, words: Sequence[str]) -> set[str]:
-    """What the program, or the command of it that is named, takes."""
+    """Return the options of the program or of its named command."""
     parser = parser_of(program, words)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""The page about adding: its files and changes, made in a copy of the packages, do what it says."""
+"""The files and changes of docs/adding.md work in a copy of the packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("adding.py")
 
 
 def add(page: str, copy: Path) -> list[str]:
-    """Do what the page says; the files that were written or changed."""
+    """Apply the page; return the files that were written or changed."""
     blocks = re.findall(r"^(New file|Changed) `(.*?)`:\n\n```(\w+)\n(.*?)```", page, re.DOTALL | re.MULTILINE)
     assert len(blocks) == page.count("```") // 2, "a block that no test sees"
     for what, name, language, text in blocks:
@@ -101,7 +101,7 @@ def test_command(report: dict[str, Any]) -> None:
 
 
 def test_detector_by_name(report: dict[str, Any]) -> None:
-    """Trained, saved, compressed, loaded and run: its name in the configuration is all that was said."""
+    """The name in the configuration is enough to train, save, compress, load and run."""
     found = report["detectors"]
     assert found["done"]
     for status, backbone, pool, boxes in found["pooled"].values():

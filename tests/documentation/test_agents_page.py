@@ -1,4 +1,4 @@
-"""docs/agents.md: configurations are JSON that starts the command, and every tool is in the table."""
+"""The configurations of docs/agents.md start the server, and its client works."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_configurations_start_the_server(repository: Path) -> None:
 def test_the_client_in_python_asks_and_looks(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After both demos, whose store and scans it takes."""
+    """Run both demos first: the client uses their store and scans."""
     monkeypatch.chdir(tmp_path)
     assert perceive(["demo"]) == recall(["demo"]) == 0
     (client,) = blocks(repository, "python")

@@ -1,4 +1,4 @@
-"""The page about attention patterns: its examples run in turn, its links and pictures are there."""
+"""The examples of docs/attention.md run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for block in blocks:
         exec(compile(block, "attention.md", "exec"), names)
     assert (tmp_path / "pattern.png").is_file()
-    # What the comments in the examples say of the results.
+    # Claims of the comments in the examples.
     assert names["from_token_mask"](names["allowed"]).describe().used < 0.02
     assert len(names["model"].layers[1].attention.pattern.columns) < 0.25 * 4 * 8 * 8
     without_keys = ~names["here"].to_token_mask().any(dim=1)

@@ -1,4 +1,4 @@
-"""The page about budgets: its examples run, its figures are those of the results, its links lead on."""
+"""The example and commands of docs/budget.md run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_command_writes_the_level(
     assert [record["budget_ms"] for record in records] == [60, 60]
     assert {record["level"] for record in records} <= {level.name for level in default_levels(fast=False)}
 
-    # Machines differ in what they let read; here nothing is.
+    # No energy counter can be read here.
     monkeypatch.setattr(energy, "POWERCAP", tmp_path)
     for line in lines.splitlines():
         assert main([*shlex.split(line, comments=True)[1:], "--overwrite"]) == 2

@@ -1,4 +1,4 @@
-"""Every command that a page shows exists, with every option: the programs' own parsers take them."""
+"""The programs' own parsers accept every command on every page."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 from pathlib import Path
 
 import pytest
-from page_commands import MAINS, ROOT, Shown, complaint, options_of, pages, shown_commands
+from page_commands import MAINS, ROOT, ShownCommand, complaint, options_of, pages, shown_commands
 
 from memory.cli.commands import COMMANDS as RECALL
 from perception.cli.commands import COMMANDS as PERCEIVE
 
-#: What pages write for a number.
+#: Placeholders of numbers.
 _NUMBERS = re.compile(r"\b(N|ID|PORT|MB)\b")
 
 
-def commands() -> list[Shown]:
+def commands() -> list[ShownCommand]:
     return [one for page in pages() for one in shown_commands(page)]
 
 
-def asked(shown: Shown) -> tuple[str, list[str]] | None:
-    """The program of ours and its words; None for others' programs."""
+def program_of(shown: ShownCommand) -> tuple[str, list[str]] | None:
+    """Return the program and its words; None for programs of others."""
     program, *words = shown.words
     words = words[: next((row for row, word in enumerate(words) if word in (">", "<")), len(words))]
     if program == "torchrun" and "-m" in words:
@@ -38,15 +38,15 @@ def asked(shown: Shown) -> tuple[str, list[str]] | None:
     return (program, words) if program in MAINS or program.endswith(".py") else None
 
 
-def parses(shown: Shown) -> bool:
-    """Whether there is a parser to ask."""
-    found = asked(shown)
+def parses(shown: ShownCommand) -> bool:
+    """Return True if the program has a parser."""
+    found = program_of(shown)
     return found is not None and (
         found[0] in MAINS or not (ROOT / found[0]).is_file() or "argparse" in (ROOT / found[0]).read_text()
     )
 
 
-def distinct(*, whole: bool) -> list[Shown]:
+def distinct(*, whole: bool) -> list[ShownCommand]:
     found = {one.words: one for one in commands() if one.whole == whole and parses(one)}
     return list(found.values())
 
@@ -57,8 +57,8 @@ def test_pages_show_commands() -> None:
 
 
 @pytest.mark.parametrize("shown", distinct(whole=True), ids=str)
-def test_parsers_take_what_pages_show(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, words = asked(shown) or ("", [])
+def test_parsers_take_what_pages_show(shown: ShownCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, words = program_of(shown) or ("", [])
     if program.endswith(".py"):
         assert (ROOT / program).is_file()
         if program.startswith("demos/"):
@@ -67,8 +67,8 @@ def test_parsers_take_what_pages_show(shown: Shown, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("shown", distinct(whole=False), ids=str)
-def test_what_sentences_name_exists(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, words = asked(shown) or ("", [])
+def test_what_sentences_name_exists(shown: ShownCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, words = program_of(shown) or ("", [])
     if program.endswith(".py"):
         assert (ROOT / program).is_file()
         if program.startswith("demos/"):

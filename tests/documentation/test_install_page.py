@@ -1,4 +1,4 @@
-"""docs/install.md: its Python runs, and it names every extra."""
+"""The Python block of docs/install.md runs."""
 
 from __future__ import annotations
 

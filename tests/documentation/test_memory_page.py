@@ -1,4 +1,4 @@
-"""The page about the memory: its example runs and does what the page says, its links lead on."""
+"""The example of docs/memory.md runs and does what the page says."""
 
 from __future__ import annotations
 

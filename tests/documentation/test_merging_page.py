@@ -1,4 +1,4 @@
-"""The page about merging: its examples run, and its tables stand there."""
+"""The examples of docs/merging.md run."""
 
 from __future__ import annotations
 

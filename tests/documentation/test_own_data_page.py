@@ -1,4 +1,4 @@
-"""The page about own data: its commands on a made-up warehouse, its tables against the code."""
+"""The commands of docs/own-data.md run on a simulated warehouse."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from perception.data import open_data_set
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
 (COMMANDS,) = (block.splitlines() for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL))
-#: Of a run of the page on a CPU of two cores.
+#: Longest run of the page on two CPU cores.
 LONGEST_S = 15 * 60
 
 
 def run(line: str) -> None:
-    """One command of the page, in the current folder."""
+    """Run one command of the page in the current folder."""
     words = shlex.split(line)
     if words[0] == "python":
         subprocess.run([sys.executable, ROOT / words[1], *words[2:]], check=True, env=_environment())
@@ -50,7 +50,7 @@ def test_the_first_commands_on_few_scans(tmp_path: Path, monkeypatch: pytest.Mon
         run(line)
     data_set = open_data_set("warehouse")
     assert data_set.classes == ("pallet", "forklift")
-    # Metres, as from 2.1 m: the floor and the walls.
+    # Floor and walls in metres, from a sensor at 2.1 m.
     points = data_set[0].points
     assert np.median(points[points[:, 2] < -1.9, 2]) == pytest.approx(-2.1, abs=0.02)
     assert np.abs(points[:, 0]).max() == pytest.approx(16, abs=0.2)

@@ -1,4 +1,4 @@
-"""Every example in a docstring runs, with the names that it takes for granted and those of its module."""
+"""Every example in a docstring runs, with the names of its module and of the fixture."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Example(NamedTuple):
     """Lines after ``>>>`` in one docstring.
 
     Attributes:
-        module: dotted.
-        place: of the docstring in it.
+        module: dotted name.
+        place: class or function of the docstring.
         text: code.
     """
 
@@ -39,7 +39,7 @@ class Example(NamedTuple):
 
 
 def examples_in(source: str, module: str) -> Iterator[Example]:
-    """Those of a module's docstrings."""
+    """Yield the examples of a module."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -65,7 +65,7 @@ def all_examples() -> list[Example]:
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What examples take for granted: a detector, three moments of a drive, a store, a network to prune."""
+    """Names that examples use: a detector, a short drive, a store, a network to prune."""
     if not (ROOT / "perception/weights/pointpillars-kitti.safetensors").is_file():
         pytest.skip("no shipped weights in this checkout")
     from perception.data.sample import sample_frames
@@ -84,7 +84,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 
 def parameters() -> Iterator[Any]:
-    """Every example; what measures a detector first takes its time."""
+    """Yield every example; mark those that measure a detector as slow."""
     for example in all_examples():
         marks = [pytest.mark.slow] if example.place == "BudgetedDetector" else []
         yield pytest.param(example, marks=marks, id=f"{example.module}.{example.place}")
@@ -123,7 +123,7 @@ class One:
 
 
 def test_code_in_docstrings_is_marked_as_examples() -> None:
-    """As ``>>>``, so that it is run."""
+    """Code in docstrings starts with ``>>>``, so that it is run."""
     unmarked = [
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES

@@ -1,4 +1,4 @@
-"""The page of formats names all that are read, and its description of sensors is one."""
+"""The rig of sensors in docs/scans.md can be read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_sensors_of_the_page_are_read(tmp_path: Path) -> None:
     assert [sensor.name for sensor in rig.sensors] == ["front", "rear"]
     assert (rig.tolerance_s, rig.sensor_height_m, rig.frame) == (0.05, 0.0, "base_link")
     assert rig.sensors[1].transform.scale == 0.001
-    # Five degrees down: what is ahead of the sensor is below it.
+    # The sensor looks five degrees down, so points ahead of it are lower.
     ahead = rig.sensors[0].common_from_sensor @ np.array([10.0, 0.0, 0.0, 1.0])
     np.testing.assert_allclose(
         ahead[:3], [0.9 + 10 * np.cos(np.radians(5)), 0, 1.2 - 10 * np.sin(np.radians(5))]

@@ -1,4 +1,4 @@
-"""The page about the service: its commands run in their order and answer what the page says."""
+"""The commands of docs/service.md run in order and give the shown answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page(repository: Path) -> str:
 
 
 def commands(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Commands with the lines that the page shows after them."""
+    """Yield each command with the output lines that the page shows."""
     for block in re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL):
         for part in block.removeprefix("$ ").split("\n$ "):
             lines = part.strip("\n").splitlines()
@@ -39,7 +39,7 @@ def commands(page: str) -> Iterator[tuple[str, list[str]]]:
 
 
 class Service:
-    """The service of the page, at a port that is free."""
+    """The service of the page, on a free port."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,7 +47,7 @@ class Service:
         self.address = ADDRESS
 
     def start(self, words: list[str], environment: dict[str, str]) -> None:
-        """Instead of the one before."""
+        """Start a service in place of the previous one."""
         self.end()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "memory.cli", *words, "--port", "0", "--json"],
@@ -58,7 +58,7 @@ class Service:
         self.address = "http://127.0.0.1:" + told.rstrip("/").rpartition(":")[2]
 
     def end(self) -> None:
-        """As with Ctrl-C."""
+        """Stop the service as Ctrl-C does."""
         if self.process is not None:
             self.process.terminate()
             self.process.communicate(timeout=300)
@@ -86,7 +86,7 @@ def test_the_commands_run(page: str, tmp_path: Path) -> None:
                     word.replace(ADDRESS, service.address) for word in words[1:]
                 ]
             done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-            # 28: curl stopped following, as it was told to.
+            # 28: curl stopped after --max-time.
             assert done.returncode in ((0, 28) if "--max-time" in words else (0,)), (command, done)
             if expected:
                 assert done.stdout.splitlines() == expected, command

@@ -1,4 +1,4 @@
-"""The site: its pages, their order, the reference of every public name, and what its check of links finds."""
+"""The site has all pages in order, every public name, and no dead links."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_module_with_a_list_of_names_is_described(website: Website) -> Non
 
 
 def test_what_pages_import_is_public(website: Website) -> None:
-    """Except what the page about adding builds on."""
+    """Except for docs/adding.md, which extends the project."""
     promised = {module.name for module in website.reference.modules() if module.promised}
     inner = {}
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
@@ -80,7 +80,7 @@ def test_pages_of_the_reference_ask_for_every_name(website: Website) -> None:
     names = website.reference.public_names("sparse_core.linalg")
     assert {"cg", "AlgebraicMultigrid"} <= set(names)
     for name in names:
-        # In the module's list, or by itself where a submodule has its name.
+        # In the module's list, or separate if a submodule has the same name.
         assert f"        - {name}\n" in text or f'<a id="sparse_core.linalg.{name}"></a>' in text
     assert "::: sparse_core.linalg.krylov.cg.cg\n" in text
     values = website.reference._page(website.reference.Module("sparse_core.dynamic", "", False))
@@ -101,9 +101,9 @@ def test_pages_take_along_what_they_lead_to(website: Website, tmp_path: Path) ->
     assert dead == []
     shown = (tmp_path / "source/perception/registry.py.md").read_text()
     assert (ROOT / "perception/registry.py").read_text().rstrip() in shown
-    # A picture stays one, and code stays as it is.
-    assert "](images/drive.webp)" in (tmp_path / "index.md").read_text()
-    assert "[docs/measured.md](measured.md)" in (tmp_path / "index.md").read_text()
+    # Pictures and code stay unchanged.
+    assert "](images/kitti-validation.png)" in (tmp_path / "index.md").read_text()
+    assert "[tutorial](tutorial.md)" in (tmp_path / "index.md").read_text()
 
 
 def test_every_page_has_its_place(website: Website) -> None:
@@ -116,8 +116,7 @@ def test_every_page_has_its_place(website: Website) -> None:
     assert len(found) == len(set(found))
     pages = {path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")}
     assert {website.pages.page_name(page).as_posix() for page in pages} <= set(found)
-    heads = [head for head, _ in sections]
-    assert heads.index("Reference") + 1 == heads.index("Decisions")
+    assert dict(sections)["Reference"][-1] == ("memory", [("memory", "reference/memory.md")])
     assert website.navigation.as_toml([("a", "b.md"), ("c", [('d"', "e.md")])]) == (
         '[{"a" = "b.md"}, {"c" = [{"d\\"" = "e.md"}]}]'
     )

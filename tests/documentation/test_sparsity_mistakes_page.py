@@ -1,4 +1,4 @@
-"""The page about mistakes: every example and command runs, its claims hold, its links lead somewhere."""
+"""The examples and commands of docs/sparsity-mistakes.md run, and its claims hold."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
 
 
 def assert_like_the_page(printed: str) -> None:
-    """What RigL reports is what the page shows: what is dropped to the number, the rest nearly."""
+    """Compare the RigL report with the page: dropped connections exactly, others nearly."""
     (shown,) = re.findall(r"```text\n(.*?)```", page_text(), flags=re.DOTALL)
     lines, expected = printed.splitlines(), shown.splitlines()
     assert len(lines) == len(expected)

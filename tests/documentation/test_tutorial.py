@@ -1,4 +1,4 @@
-"""The tutorial, line by line: its Python and its commands run in one folder, and print what it shows."""
+"""The tutorial runs line by line in one folder and prints what it shows."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ PORT = "8713"
 
 
 class Reader:
-    """Does what the page says.
+    """Runs the blocks of the page.
 
-    Commands of the project run in this process, which has loaded torch already; what ends in ``&`` and all
-    others are processes.
+    Commands of the project run in this process; others, and those that end in ``&``, are processes.
     """
 
     def __init__(self, repository: Path) -> None:
@@ -86,12 +85,12 @@ def reader(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """Language and text of each block, in order."""
+    """Return language and text of each block, in order."""
     return re.findall(r"^```(\w+)\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
 
 
 def shown(expected: str, printed: str) -> bool:
-    """Whether a text is the one that is shown; ``...`` stands for anything, alone in a line for any lines."""
+    """Return True if the output matches; ``...`` matches anything, and any lines if alone on a line."""
     pattern = ""
     for line in expected.strip().splitlines():
         if line.strip() == "...":

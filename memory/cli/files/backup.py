@@ -40,5 +40,5 @@ def _print_dump(file: Path, count: int, *, as_json: bool) -> int:
     if as_json:
         print_json({"backup": str(file), "memories": count})
     else:
-        say(f"about {counted(count)} in {file}; restore it with pg_restore (docs/fleet.md)")
+        say(f"about {counted(count)} in {file}; restore it with pg_restore (docs/memory-server.md)")
     return 0

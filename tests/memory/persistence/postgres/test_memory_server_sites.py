@@ -1,4 +1,4 @@
-"""Sites with stores of their own, asked together by postgres_fdw, as docs/fleet.md says."""
+"""Sites with stores of their own, asked together by postgres_fdw, as docs/memory-server.md says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memory import Memory, MemoryStore
 from memory.persistence.postgres.upkeep import Upkeep
 
 DIM = 8
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "fleet.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "memory-server.md"
 
 
 def fill(address: str, seed: int) -> np.ndarray:
