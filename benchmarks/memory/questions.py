@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = common_parser(__doc__, "questions")
     parser.add_argument("--show", choices=("wrong", "refused", "right"), help="also print these answers")
     options = parse(parser, arguments)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, opened in (("home", home_store), ("town", town_store)):
         with opened() as (store, keys, now_ns):
             judged = judge_all(store, keys, now_ns, read_cases(SETS / f"{name}.txt"))
@@ -78,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{each.case.question}\n    {each.sentence}")
     values = result("questions", torch.device("cpu"), asked(options, "show"), cases=rows)
     save(values, options)
-    cells = [[row["store"], str(row["questions"]), *(f"{row[v]:.1%}" for v in _VERDICTS)] for row in rows]
+    cells = [
+        [str(row["store"]), str(row["questions"]), *(f"{row[v]:.1%}" for v in _VERDICTS)] for row in rows
+    ]
     show(values, [table("Questions", ["store", "questions", *_VERDICTS], cells)], [], as_json=options.json)
     return 0
 
