@@ -28,10 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"perceive (Sparsight) {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    # For the commands that run others, and for `completion`.
-    parser.set_defaults(main=main, parser=parser)
+    # For the commands that run others.
+    parser.set_defaults(main=main)
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
+    if options.command == "completion":
+        # Only here: a parser cannot be pickled, and `detect` sends its options to worker processes.
+        options.parser = parser
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if options.command in _SHOW_WARNINGS else "default", ScanWarning)
