@@ -81,7 +81,7 @@ def test_an_unknown_kind_names_those_there_are(kind: Any, tmp_path: Path, tiny_n
         with pytest.raises(ConfigError, match=known):
             ask()
     path = rewritten(tiny_network, tmp_path, kind)
-    with pytest.raises(CheckpointError, match=rf"{path.name}: the stored configuration .*{known}"):
+    with pytest.raises(CheckpointError, match=rf"{path.name}: invalid stored configuration.*{known}"):
         load_weights(path)
 
 

@@ -32,4 +32,4 @@ def test_backbone_in_another_range(
 def test_without_a_range(weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "frame.pt2")
     assert main(["export", str(weights), "--format", "torch-export", "--out", out, "--range", "none"]) == 2
-    assert "give it a range" in capsys.readouterr().err
+    assert "six numbers" in capsys.readouterr().err
