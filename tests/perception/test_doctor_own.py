@@ -147,9 +147,7 @@ def test_the_same_scan_under_several_names(tmp_path: Path) -> None:
         (folder / f"labels/{name}.json").write_text((folder / "labels/a1.json").read_text())
     assert "3 frames hold" in said(examine_data_set(folder))
     (folder / "splits/val.txt").write_text("a2\nb1\n")
-    assert "error [splits] 1 scans are in two splits under different names" in said(
-        examine_data_set(folder)
-    )
+    assert "error [splits] 1 scans are in two splits under different names" in said(examine_data_set(folder))
     (folder / "splits/val.txt").write_text("a1\n")
     assert "error [splits] Splits train and val share 1 frames" in said(examine_data_set(folder))
 
