@@ -5,7 +5,10 @@ from __future__ import annotations
 from sparse_core.common.commands import Command
 
 COMMANDS = {
-    "demo": Command("perception.cli.demo", "Quick start: detect and track objects in a simulated street."),
+    "demo": Command(
+        "perception.cli.demo",
+        "Quick start: detect and track objects in a simulated street.",
+    ),
     "init": Command(
         "perception.cli.init", "Inspect a folder of scans and labels, and describe it in dataset.yaml."
     ),

@@ -17,7 +17,7 @@ OUTPUT = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 #: Progress bars and log messages go to standard error.
 REMARKS = Console(stderr=True)
 #: What commands report besides their results.
-LOG = logging.getLogger("perception.cli")
+LOG = logging.getLogger(__name__)
 
 _PACKAGES = ("sparse_core", "perception", "memory")
 _STYLES = {logging.DEBUG: "dim", logging.WARNING: "yellow", logging.ERROR: "red"}

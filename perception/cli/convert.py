@@ -46,5 +46,5 @@ def run(options: argparse.Namespace) -> int:
     for note in outcome.notes:
         LOG.warning(note)
     before = f", {outcome.kept} from an earlier run" if outcome.kept else ""
-    OUTPUT.print(f"{outcome.written} frames written to {options.target}{before}", soft_wrap=True)
+    OUTPUT.print(f"{outcome.written} frames in {options.target}{before}", soft_wrap=True)
     return 1 if outcome.damaged else 0

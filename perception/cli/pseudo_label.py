@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     doubtful = counts.pop("")
     labels = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no labels"
     OUTPUT.print(
-        f"{len(frames)} scans written to {options.out}: {labels}; {doubtful} uncertain objects removed",
+        f"{len(frames)} scans in {options.out}: {labels}; {doubtful} uncertain objects removed",
         soft_wrap=True,
     )
     return 0

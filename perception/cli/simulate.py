@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             hold_out=options.hold_out,
             progress=lambda done, total: bar.update(task, completed=done),
         )
-    OUTPUT.print(f"{len(names)} frames written to {options.out}", soft_wrap=True)
+    OUTPUT.print(f"{len(names)} frames in {options.out}", soft_wrap=True)
     return 0
 
 

@@ -38,7 +38,7 @@ def parse_columns(columns: Columns) -> tuple[str, ...]:
     used = [name for name in names if name != SKIPPED]
     if not {"x", "y", "z"} <= set(used) or len(set(used)) != len(used) or "" in used:
         raise ValueError(
-            f"columns must name x, y and z, and no name twice, got {','.join(names)[:80]!r}. Example:"
+            f"columns must name x, y and z, and no name twice, got {','.join(names)[:80]!r}. Write"
             " 'x,y,z,intensity,ring', with '_' for a column to skip."
         )
     return names

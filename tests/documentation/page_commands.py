@@ -105,7 +105,11 @@ def _reach(parser: argparse.ArgumentParser, *_: object) -> NoReturn:
 
 def parser_of(program: str, words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser that the program builds for these words; stop the program there."""
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", _reach):
+    with (
+        mock.patch.object(argparse.ArgumentParser, "parse_args", _reach),
+        # Pages show commands whose extras are not installed here.
+        mock.patch("perception.cli.check_extras"),
+    ):
         try:
             if program in MAINS:
                 MAINS[program](words)

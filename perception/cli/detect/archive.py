@@ -131,7 +131,7 @@ def detect_archive(
             play_records(player, found, WrittenRecords(records.path), read)
     if not options.json:
         before = f", {archive.known} from an earlier run" if archive.known else ""
-        OUTPUT.print(f"{done} of {done + failed} frames written to {options.out}{before}", soft_wrap=True)
+        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
         if player is not None and done + archive.known:
             OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     status = _detect(options)
     if options.parquet:
         rows = write_partitions(options.out / NAME, options.out / TABLE)
-        LOG.info("%d frames written to %s", rows, options.out / TABLE)
+        LOG.info("%d frames in %s", rows, options.out / TABLE)
     return status
 
 
@@ -172,7 +172,7 @@ def _detect(options: argparse.Namespace) -> int:
         LOG.info(cut)
     if not options.json:
         before = f", {known} from an earlier run" if known else ""
-        OUTPUT.print(f"{done} of {done + failed} frames written to {options.out}{before}", soft_wrap=True)
+        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
         if player is not None and done + known:
             OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0

@@ -222,9 +222,7 @@ def run_scans(options: argparse.Namespace) -> int:
         if not options.no_pictures:
             player = stack.enter_context(open_player(options.out, options.paths))
         done, things = run.run(recordings, player)
-    OUTPUT.print(
-        f"{things} objects in {done} of {done + run.failed} frames written to {options.out}", soft_wrap=True
-    )
+    OUTPUT.print(f"{things} objects in {done} of {done + run.failed} frames in {options.out}", soft_wrap=True)
     if player is not None and done:
         OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if run.failed else 0

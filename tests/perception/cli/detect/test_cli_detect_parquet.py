@@ -33,7 +33,7 @@ def test_the_table_is_parted_by_recording_and_date(
     for again in ((), ("--overwrite",)):
         done = perceive("detect", scans, bag, "--out", out, *arguments, *again)
         assert done.status == 0
-        assert f"5 frames written to {out / 'detections.parquet'}" in done.remarks
+        assert f"5 frames in {out / 'detections.parquet'}" in done.remarks
     table = out / "detections.parquet"
     assert {str(path.relative_to(table)) for path in table.rglob("*.parquet")} == {
         "recording=scans/date=unknown/000000001.parquet",

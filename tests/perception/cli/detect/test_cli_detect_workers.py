@@ -67,7 +67,7 @@ def test_the_records_are_those_of_one_process(
     assert len(expected) == 7
     assert records_of(tmp_path / "several") == expected
     assert plain.remarks == several.remarks
-    assert f"7 of 9 frames written to {tmp_path / 'several'}\n" in several.output
+    assert f"7 of 9 frames in {tmp_path / 'several'}\n" in several.output
     assert "street0" not in several.output
     lines = (tmp_path / "several/detections.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "several/detections.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:40])
