@@ -193,7 +193,7 @@ def test_encoders_that_nothing_uses_make_room(store: MemoryStore) -> None:
     vectors = {f"encoder {number}": np.ones(4, np.float32) for number in range(63)}
     (full,) = store.add([Memory(time_ns=0, embedding=np.ones(3), embeddings=vectors)])
     store.query(Query(embedding=np.ones(4), encoder="encoder 5"))
-    with pytest.raises(ValueError, match="no room for 'another'"):
+    with pytest.raises(ValueError, match="'another'"):
         store.add([Memory(time_ns=0, embeddings={"another": np.ones(5, np.float32)})])
     generation = store.forget([full])
     (kept,) = store.add([Memory(time_ns=0, embeddings={"another": np.ones(5, np.float32)})])

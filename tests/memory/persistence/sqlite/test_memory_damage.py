@@ -240,7 +240,7 @@ def spoil(folder: Path, *statements: str) -> None:
         (("UPDATE block SET ids = x'00' WHERE block = 1",), "place: block 1 has 1 and 4096 bytes"),
         (("INSERT INTO words (rowid, label, caption) VALUES (999, 'a', 'b')",), "words: memory 999"),
         (("UPDATE body SET caption = 'other' WHERE id = 5",), "words: the index does not match"),
-        (("INSERT INTO words (words) VALUES ('delete-all')",), "words: memory 1 is not"),
+        (("INSERT INTO words (words) VALUES ('delete-all')",), "words: memory 1 "),
         (("INSERT INTO vector (key, half) VALUES (64000, x'00')",), "vector: key 64000 has no memory"),
         (("INSERT INTO body (id, caption) VALUES (999, '')",), "body: 999 has no memory"),
         (
