@@ -132,7 +132,7 @@ def test_one_that_cannot_be_merged_does_not_stop_the_others(
     assert {memory.id for memory in store.find(Filter())} == {1, 2, 7, 8}
     store.close()
     assert main(["consolidate", str(store.folder)]) == 0
-    assert "memories 1, 2 could not be merged: reward must be finite" in capsys.readouterr().out
+    assert "memories 1, 2 were not merged: reward must be finite" in capsys.readouterr().out
 
 
 def test_payloads_are_nested_as_deep_as_can_be_handed_on(store: MemoryStore) -> None:

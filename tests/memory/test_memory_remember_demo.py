@@ -392,7 +392,7 @@ def test_what_is_recognised_after_a_drive(senses: ModuleType, robot: ModuleType,
     boxes, rows = np.array([[8, 1, -1, 4, 1.8, 1.5, 0]], np.float32), np.eye(2, 128, dtype=np.float32)
     with MemoryStore.open(tmp_path / "store", dim=3) as store:
         assert recognition.recognition_answers(store)[0] == recognition.NO_VECTORS
-        assert "none of the newest places has a vector" in recognition.recognition_answers(store)[1]
+        assert "none of the newest places has an embedding" in recognition.recognition_answers(store)[1]
         for number, vector in enumerate(rows[[0, 1, 0]]):
             seen = Detections(boxes, np.ones(1, np.float32), ["Car"], embeddings=vector[None])
             moment = dataclasses.replace(frame, time_ns=number * DAY_NS)

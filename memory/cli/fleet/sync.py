@@ -135,7 +135,7 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
             " side. Synchronize the clocks"
         )
     if sent.future:
-        remark(f"{counted(sent.future)} of {robot} have times in the future. Check its clock")
+        remark(f"{robot}: {counted(sent.future)} dated in the future. Check its clock")
     if sent.kept:
         changes = counted(sent.kept, "change was", "changes were")
         remark(f"{changes} not applied: the other store forgot, erased or permanently merged these memories")

@@ -83,7 +83,7 @@ def test_captions_of_every_script_are_found(location: Path | str) -> None:
 
 def test_long_queries_are_refused_in_every_script() -> None:
     Query(text="車" * 512)
-    with pytest.raises(ValueError, match="at most 512 words and letters of scripts without spaces, got 513"):
+    with pytest.raises(ValueError, match="got 513"):
         Query(text="車" * 513)
     Query(text="गाड़ी " * 100)
     with pytest.raises(ValueError, match="at most 64 different words, got 65"):

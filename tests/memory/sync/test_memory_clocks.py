@@ -77,8 +77,8 @@ def test_on_the_command_line(
     off(3 * HOUR_NS)
     assert main(["sync", str(tmp_path / "robot"), str(tmp_path / "all")]) == 0
     said = capsys.readouterr().err
-    assert "this clock is 3.0 hours ahead of that of the other side" in said
-    assert "1 memory of robot" in said
+    assert "3.0 hours ahead of the other side" in said
+    assert "robot: 1 memory dated in the future" in said
     assert main(["robots", str(tmp_path / "all")]) == 0
     assert "3.0 hours ahead" in capsys.readouterr().out
     assert main(["robots", str(tmp_path / "all"), "--json"]) == 0

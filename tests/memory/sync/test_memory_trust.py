@@ -59,7 +59,7 @@ def test_what_several_saw_lies_where_the_trusted_saw_it(
     assert (memory.count, memory.last_seen_ns) == (2, 200)
     assert set(seen_by(memory)) == {"good", "bad"}
     explained = shared.explain(memory.id or 0)
-    assert "of those who saw it bad is trusted 0.25" in explained.reasons
+    assert "robots that saw it: bad is trusted 0.25" in explained.reasons
     assert explained.parts["trust"] == 1.0
     shared.undo(merged.generations[0])
     shared.undo(operation)

@@ -89,7 +89,7 @@ def test_on_the_command_line(
     assert main(["forget", str(location), "--robot", "three", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["forgotten"]) == 2
     assert main(["forget", str(location), "--robot", "three"]) == 0
-    assert capsys.readouterr().out == "nothing was seen by three\n"
+    assert capsys.readouterr().out == "no observations by three\n"
     assert main(["forget", str(location), "--robot", "one", "--secure"]) == 2
     assert main(["forget", str(location), "1", "--between", "2026-01-01", "2026-01-02"]) == 2
     assert "--between needs --robot" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
         done = store.consolidate(now_ns=0)
         assert done.merged
         assert len(done.forgotten) == 3
-        assert "map 'Vault-Nine' holds 5 of at most 2" in next(iter(done.forgotten.values()))
+        assert "map 'Vault-Nine' has 5 memories, its capacity is 2" in next(iter(done.forgotten.values()))
         store.undo(done.generations[-1])
     (tmp_path / ".reservoir.npz.killed").write_bytes(b"Zanzibar")
     assert {name for name, _ in traces(tmp_path)} >= {"memory.db", "reservoir.npz", ".reservoir.npz.killed"}

@@ -132,7 +132,7 @@ def test_nothing_to_forget_among_nothing() -> None:
         ({"half_life_s": 0.0}, "half_life_s must be"),
         ({"half_life_s": math.nan}, "half_life_s must be"),
         ({"least": -1.0}, "least must be"),
-        ({"name": "lru", "least": 0.1}, "no meaning for lru"),
+        ({"name": "lru", "least": 0.1}, "does not work with lru"),
     ],
 )
 def test_bad_policies_are_named(values: dict, message: str) -> None:
