@@ -1,10 +1,10 @@
 """Questions in plain words over known stores: share of right, refused and wrong answers.
 
-    python -m benchmarks.memory.questions
-    python -m benchmarks.memory.questions --show wrong
+    python -m benchmarks.questions.answers
+    python -m benchmarks.questions.answers --show wrong
 
-Stores: a flat over three weeks (``question_sets/home_store.txt``) and the town of ``recall demo``. Each line
-of ``question_sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
+Stores: a flat over three weeks (``sets/home_store.txt``) and the town of ``recall demo``. Each line
+of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
     set:KEY,KEY?      the answer lists exactly these; a question mark marks an optional one, ``*`` any summary
@@ -40,7 +40,7 @@ from memory.questions.answers import Changed, HowMany, HowOften, SearchResult, S
 from memory.questions.replying import Reply, ReplyOptions, reply
 from memory.types import AWAY, Visit
 
-SETS = Path(__file__).parent / "question_sets"
+SETS = Path(__file__).parent / "sets"
 HOME_NOW_NS = parse_time("2026-03-20T18:00:00Z")
 _DAY_NS = 86_400 * 10**9
 _MINUTE_NS = 60 * 10**9
@@ -65,7 +65,7 @@ class Judged(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = common_parser(__doc__, "questions")
+    parser = common_parser(__doc__, "answers")
     parser.add_argument("--show", choices=("wrong", "refused", "right"), help="also print these answers")
     options = parse(parser, arguments)
     rows: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for each in judged:
             if each.verdict == options.show and not options.json:
                 print(f"{each.case.question}\n    {each.sentence}")
-    values = result("questions", torch.device("cpu"), asked(options, "show"), cases=rows)
+    values = result("answers", torch.device("cpu"), asked(options, "show"), cases=rows)
     save(values, options)
     cells = [
         [str(row["store"]), str(row["questions"]), *(f"{row[v]:.1%}" for v in _VERDICTS)] for row in rows

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.memory import questions as benchmark
-from benchmarks.memory.questions import SETS, Case, home_store, judge_all, read_cases
+from benchmarks.questions import answers as benchmark
+from benchmarks.questions.answers import SETS, Case, home_store, judge_all, read_cases
 
 
 @pytest.mark.parametrize("name", ["home", "town"])

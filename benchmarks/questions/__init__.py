@@ -1,0 +1,1 @@
+"""Questions in plain words over known stores."""
