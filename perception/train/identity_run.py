@@ -105,7 +105,7 @@ def train_identity(
     elif on_remark is not None and stopped_early:
         on_remark(f"{directory} has an earlier run without a checkpoint; training starts at step 0")
     save_config(config, directory / "config.yaml")
-    with _LossLog(directory / "log.csv", trainer.step, on_step) as log:
+    with _LossFiles(directory / "log.csv", trainer.step, on_step) as log:
         finished = trainer.run(log, out_of_time)
     head = trainer.head()
     copied = directory / "weights.safetensors"
@@ -171,7 +171,7 @@ def _seeds(config: IdentityConfig, *, held: bool) -> range:
     return range(first, first + (config.held_towns if held else config.towns))
 
 
-class _LossLog:
+class _LossFiles:
     """``log.csv`` and TensorBoard events with the mean loss of every ten steps.
 
     A resumed run drops rows of later steps.
@@ -182,7 +182,7 @@ class _LossLog:
         self._kept = [row for row in rows if int(row.split(",")[0]) <= step]
         self._path, self._step, self._on_step, self._losses = path, step, on_step, list[float]()
 
-    def __enter__(self) -> _LossLog:
+    def __enter__(self) -> _LossFiles:
         rows = "".join(f"{row}\n" for row in ["step,loss", *self._kept])
         write_file(self._path, rows)
         self._stream = GrowingFile(self._path, keep=len(rows.encode()))

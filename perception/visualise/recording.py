@@ -95,7 +95,7 @@ class Recording(Protocol):
         """Finish the file."""
 
 
-class Trajectory:
+class PoseTrail:
     """Poses of the robot, thinned by half whenever they get many."""
 
     def __init__(self) -> None:

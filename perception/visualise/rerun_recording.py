@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from perception.track.tracks import Tracks
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, RecordingMoment, Trajectory, check_file, height_colours
+from perception.visualise.recording import Mark, RecordingMoment, PoseTrail, check_file, height_colours
 from perception.visualise.rerun_file import RerunFile
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
@@ -58,7 +58,7 @@ class RerunRecording:
             self._stream.save(self._file.address, default_blueprint=blueprint)
         self._stream.send_recording_name(title)
         self._stream.log("map", self._rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
-        self._trajectory, self._trails = Trajectory(), Trails()
+        self._trajectory, self._trails = PoseTrail(), Trails()
 
     def scan(
         self,

@@ -62,18 +62,12 @@ def paced(detector: BudgetedDetector, clock: Clock, seconds: dict[str, float]) -
 
 
 def same(first: Detections, second: Detections) -> bool:
-    return (
-        np.array_equal(first.boxes, second.boxes)
-        and np.array_equal(first.scores, second.scores)
-        and first.labels == second.labels
-    )
+    pairs = ((first.boxes, second.boxes), (first.scores, second.scores))
+    return all(np.array_equal(*pair) for pair in pairs) and first.labels == second.labels
 
 
 def rows_of(points: torch.Tensor) -> list[tuple[float, ...]]:
     return sorted(tuple(row) for row in points.tolist())
-
-
-# Selection
 
 
 @st.composite

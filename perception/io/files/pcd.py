@@ -36,7 +36,7 @@ class _Field:
 
 
 @dataclass(frozen=True)
-class _Header:
+class _PcdHeader:
     fields: tuple[_Field, ...]
     points: int
     encoding: str
@@ -76,7 +76,7 @@ def write_pcd(path: Path, points: FloatArray) -> None:
     path.write_bytes(header.encode("ascii") + np.ascontiguousarray(points, "<f4").tobytes())
 
 
-def _parse_header(path: Path, data: bytes) -> _Header:
+def _parse_header(path: Path, data: bytes) -> _PcdHeader:
     entries: dict[str, list[str]] = {}
     offset, line_number = 0, 0
     while offset < len(data):
@@ -100,7 +100,7 @@ def _parse_header(path: Path, data: bytes) -> _Header:
 
 def _build_header(
     path: Path, entries: dict[str, list[str]], encoding: list[str], data_line: int, data_offset: int
-) -> _Header:
+) -> _PcdHeader:
     if encoding not in (["ascii"], ["binary"], ["binary_compressed"]):
         raise DataError(
             f"{path}: line {data_line - 1}: DATA {' '.join(encoding)[:80]};"
@@ -122,7 +122,7 @@ def _build_header(
         for name, kind, size, count in zip(names, kinds, sizes, counts, strict=True)
         if count
     )
-    return _Header(fields, _point_count(path, entries), encoding[0], data_line, data_offset)
+    return _PcdHeader(fields, _point_count(path, entries), encoding[0], data_line, data_offset)
 
 
 def _check_coordinates(path: Path, names: list[str], counts: list[int]) -> None:
@@ -172,7 +172,7 @@ def _point_count(path: Path, entries: dict[str, list[str]]) -> int:
     return points
 
 
-def _ascii_fields(path: Path, header: _Header, body: bytes) -> dict[str, npt.NDArray[Any]]:
+def _ascii_fields(path: Path, header: _PcdHeader, body: bytes) -> dict[str, npt.NDArray[Any]]:
     columns = sum(field.count for field in header.fields)
     lines = enumerate(body.split(b"\n"), header.data_line)
     rows = [(number, line) for number, line in lines if line and not line.isspace()]
@@ -202,7 +202,7 @@ def _ascii_fields(path: Path, header: _Header, body: bytes) -> dict[str, npt.NDA
     }
 
 
-def _compressed_fields(path: Path, header: _Header, body: memoryview) -> dict[str, npt.NDArray[Any]]:
+def _compressed_fields(path: Path, header: _PcdHeader, body: memoryview) -> dict[str, npt.NDArray[Any]]:
     """Decompress the columns: two uint32 sizes, then LZF data, one whole column per field."""
     if len(body) < 8:
         raise DataError(f"{path}: truncated, the sizes of the compressed data are missing. Export it again.")

@@ -39,7 +39,7 @@ class _Element:
 
 
 @dataclass
-class _Header:
+class _PlyHeader:
     encoding: str = ""
     elements: list[_Element] = field(default_factory=list)
     data_line: int = 0
@@ -74,8 +74,8 @@ def write_ply(path: Path, points: FloatArray) -> None:
     path.write_bytes(header.encode("ascii") + np.ascontiguousarray(points, "<f4").tobytes())
 
 
-def _parse_header(path: Path, data: bytes) -> _Header:
-    header = _Header()
+def _parse_header(path: Path, data: bytes) -> _PlyHeader:
+    header = _PlyHeader()
     offset, number = 0, 0
     while offset < len(data):
         end = data.find(b"\n", offset)
@@ -96,7 +96,7 @@ def _parse_header(path: Path, data: bytes) -> _Header:
     raise DataError(f"{path}: no end_header. The file is cut off or not PLY; export it again.")
 
 
-def _parse_header_line(place: str, words: list[str], header: _Header) -> None:
+def _parse_header_line(place: str, words: list[str], header: _PlyHeader) -> None:
     if words[0] == "format" and len(words) >= 2 and words[1] in _ORDERS:
         if header.encoding not in ("", words[1]):
             raise DataError(
@@ -113,7 +113,7 @@ def _parse_header_line(place: str, words: list[str], header: _Header) -> None:
         raise DataError(f"{place}: unknown header entry {' '.join(words)[:80]!r}. Export the file again.")
 
 
-def _split_at_vertex(path: Path, header: _Header) -> tuple[list[_Element], _Element]:
+def _split_at_vertex(path: Path, header: _PlyHeader) -> tuple[list[_Element], _Element]:
     """Return the elements stored before the vertices, and the vertices."""
     names = [element.name for element in header.elements]
     if "vertex" not in names:
@@ -132,7 +132,7 @@ def _split_at_vertex(path: Path, header: _Header) -> tuple[list[_Element], _Elem
 
 
 def _ascii_fields(
-    path: Path, header: _Header, before: list[_Element], vertex: _Element, body: bytes
+    path: Path, header: _PlyHeader, before: list[_Element], vertex: _Element, body: bytes
 ) -> dict[str, npt.NDArray[Any]]:
     lines = [
         (number, line)

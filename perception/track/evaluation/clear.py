@@ -98,7 +98,7 @@ def clear_measures(sequences: Sequence[SequencePair], label: str) -> ClearMeasur
 
 
 @dataclass(frozen=True, eq=False)
-class _Frame:
+class _ClearFrame:
     """Label rows and result rows of a frame, and their overlaps."""
 
     labels: npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ class _Sequence:
         self.matched_once = np.zeros(len(results), np.bool_)
         self.label_ids, self.result_ids = labels.track_id, results.track_id
         overlap = pair.matrix("3d")
-        self.frames = [_Frame(g, t, overlap.of(g, t)) for g, t in rows_by_frame(pair, objects, wanted)]
+        self.frames = [_ClearFrame(g, t, overlap.of(g, t)) for g, t in rows_by_frame(pair, objects, wanted)]
         identities, which = np.unique(results.track_id[wanted], return_inverse=True)
         sums = np.bincount(which, results.score[wanted], len(identities))
         self.mean_score = np.full(len(results), -np.inf)
@@ -142,7 +142,7 @@ def _covered(pair: SequencePair, region: npt.NDArray[np.bool_]) -> npt.NDArray[n
 
 
 @dataclass
-class _Counts:
+class _ClearCounts:
     """Sums over all frames at one threshold."""
 
     labels: int = 0
@@ -188,8 +188,8 @@ class _Counts:
         )  # fmt: skip
 
 
-def _count(sequences: Sequence[_Sequence], threshold: float) -> _Counts:
-    total = _Counts()
+def _count(sequences: Sequence[_Sequence], threshold: float) -> _ClearCounts:
+    total = _ClearCounts()
     scores: list[Float64Array] = []
     for sequence in sequences:
         histories: dict[int, list[tuple[int, bool]]] = {}
@@ -202,9 +202,9 @@ def _count(sequences: Sequence[_Sequence], threshold: float) -> _Counts:
 
 def _count_frame(
     sequence: _Sequence,
-    frame: _Frame,
+    frame: _ClearFrame,
     threshold: float,
-    total: _Counts,
+    total: _ClearCounts,
     histories: dict[int, list[tuple[int, bool]]],
 ) -> Float64Array:
     """Add one frame to the sums; return the scores of its matched results."""
@@ -241,7 +241,7 @@ def _assign(overlap: Float64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return row[fine], column[fine]
 
 
-def _count_history(tracks: list[int], excused: list[bool], total: _Counts) -> None:
+def _count_history(tracks: list[int], excused: list[bool], total: _ClearCounts) -> None:
     """Add the id switches, fragments and coverage of one labelled object."""
     if all(excused):
         return

@@ -55,7 +55,7 @@ class HotaMeasures:
 
 
 @dataclass(frozen=True, eq=False)
-class _Frame:
+class _HotaFrame:
     """Label track numbers and result track numbers of a frame, and their overlaps."""
 
     labels: npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ class _Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class _Counts:
+class _HotaCounts:
     """Sums of one sequence, (L,) per overlap level."""
 
     found: Float64Array
@@ -80,9 +80,9 @@ def hota_measures(sequences: Sequence[SequencePair], label: str) -> HotaMeasures
     """Compute HOTA and its parts for one class over all sequences; ``label`` in any case."""
     counts = [_count(_frames(pair, label.lower())) for pair in sequences]
     none = np.zeros(len(LEVELS))
-    total = _Counts(**{
+    total = _HotaCounts(**{
         name: np.sum([getattr(count, name) for count in counts], axis=0) if counts else none
-        for name in _Counts.__dataclass_fields__
+        for name in _HotaCounts.__dataclass_fields__
     })  # fmt: skip
     found = np.maximum(1, total.found)
     deta = total.found / np.maximum(1, total.found + total.missed + total.wrong)
@@ -101,7 +101,7 @@ def hota_measures(sequences: Sequence[SequencePair], label: str) -> HotaMeasures
     return HotaMeasures(*(float(part.mean()) for part in parts))
 
 
-def _frames(pair: SequencePair, label: str) -> list[_Frame]:
+def _frames(pair: SequencePair, label: str) -> list[_HotaFrame]:
     """Return the counting boxes of each frame, with track ids renumbered from 0."""
     labels, results = pair.labels, pair.results
     types, found = np.char.lower(labels.type), np.char.lower(results.type)
@@ -129,7 +129,7 @@ def _frames(pair: SequencePair, label: str) -> list[_Frame]:
         )
     ]
     return [
-        _Frame(
+        _HotaFrame(
             np.searchsorted(ids[0], labels.track_id[g]), np.searchsorted(ids[1], results.track_id[t]), overlap
         )
         for g, t, overlap in kept
@@ -149,7 +149,7 @@ def _left_out(
     return gone
 
 
-def _count(frames: list[_Frame]) -> _Counts:
+def _count(frames: list[_HotaFrame]) -> _HotaCounts:
     sizes = [1 + max((int(ids.max()) for ids in column if len(ids)), default=-1)
              for column in ([f.labels for f in frames], [f.results for f in frames])]  # fmt: skip
     shared = np.zeros((sizes[0], sizes[1]))
@@ -175,7 +175,7 @@ def _count(frames: list[_Frame]) -> _Counts:
         overlaps += np.where(fine, overlap, 0.0).sum(1)
         matches[:, frame.labels[row], frame.results[column]] += fine
     union = np.maximum(1, label_count + result_count - matches)
-    return _Counts(
+    return _HotaCounts(
         found,
         label_count.sum() - found,
         result_count.sum() - found,

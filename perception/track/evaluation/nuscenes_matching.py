@@ -24,7 +24,7 @@ _MOSTLY, _HARDLY = 0.8, 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class _Frame:
+class _MatchFrame:
     """Ids of a frame's labels and tracks, track scores, and distances (NaN beyond the match distance)."""
 
     labels: list[int]
@@ -115,7 +115,7 @@ class ClassScenes:
         return total
 
 
-def _frames(scene: TrackingScene, label: int) -> list[_Frame]:
+def _frames(scene: TrackingScene, label: int) -> list[_MatchFrame]:
     labels, results = (boxes.rows(np.flatnonzero(boxes.label == label)) for boxes in scene[:2])
     edges = [
         np.searchsorted(boxes.frame, np.arange(scene.frames + 1)).tolist() for boxes in (labels, results)
@@ -125,7 +125,7 @@ def _frames(scene: TrackingScene, label: int) -> list[_Frame]:
         ours, theirs = (slice(edge[at], edge[at + 1]) for edge in edges)
         distance = _distances(labels.centre[ours], results.centre[theirs])
         found.append(
-            _Frame(
+            _MatchFrame(
                 labels.track_id[ours].tolist(),
                 results.track_id[theirs],
                 results.score[theirs],
@@ -147,7 +147,7 @@ def _distances(labels: Float64Array, tracks: Float64Array) -> Float64Array:
     return np.asarray(np.sqrt(np.maximum(squared, 0)))
 
 
-def _count_scene(frames: Sequence[_Frame], least_score: float, total: Counts) -> None:
+def _count_scene(frames: Sequence[_MatchFrame], least_score: float, total: Counts) -> None:
     partner: dict[int, int] = {}
     histories: dict[int, _History] = {}
     number = 0
