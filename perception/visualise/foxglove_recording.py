@@ -22,7 +22,7 @@ from perception.track.tracks import Tracks
 from perception.types import LIDAR_FRAME, Boxes3D, Detections, PointCloud
 from perception.visualise.foxglove_sinks import MessageSink, Schema, import_foxglove
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, RecordingMoment, PoseTrail, height_colours
+from perception.visualise.recording import Mark, PoseTrail, RecordingMoment, height_colours
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
 

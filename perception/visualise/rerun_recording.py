@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from perception.track.tracks import Tracks
 from perception.types import Boxes3D, Detections, PointCloud
 from perception.visualise.palette import GROUND_TRUTH, class_colour
-from perception.visualise.recording import Mark, RecordingMoment, PoseTrail, check_file, height_colours
+from perception.visualise.recording import Mark, PoseTrail, RecordingMoment, check_file, height_colours
 from perception.visualise.rerun_file import RerunFile
 from perception.visualise.scene import DrawnBoxes, detected, finite_points, labelled
 from perception.visualise.trails import Trails
