@@ -120,7 +120,7 @@ def test_results_need_labels_only(perceive: Perceive, kitti_folder: Path, tmp_pa
     shutil.rmtree(data / "training/label_2")
     done = perceive("eval", "--data", data, "--results", results)
     assert done.status == 2
-    assert "label_2: no such folder; name the folder with the labels" in done.remarks
+    assert "label_2: no such folder" in done.remarks
 
 
 def test_missing_result_files_can_be_allowed(perceive: Perceive, kitti_folder: Path, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_unknown_split_is_named(
     assert done.status == 2
     assert message in done.remarks
     assert (
-        "there are 'train', 'val'; write one frame id a line, or take all frames (--split all" in done.remarks
+        "lists: 'train', 'val'. Write one frame id per line, or use all frames (--split all" in done.remarks
     )
 
 

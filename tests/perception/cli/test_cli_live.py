@@ -116,17 +116,17 @@ def test_a_folder_grows_until_the_process_is_asked_to_end(
     assert process.returncode == 0, remarks
     assert json.loads(output.splitlines()[-1])["done"] == 3
     assert "Traceback" not in remarks
-    assert "no pose: tracks are in the frame of the sensor" in remarks
+    assert "no poses: tracks are in the frame of the sensor" in remarks
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (("nowhere",), "nowhere: no such file or folder"),
-        (("SCANS", "--queue", "0"), "a queue must hold at least 1 entry, got 0"),
+        (("SCANS", "--queue", "0"), "at least 1, got 0"),
         (("SCANS", "--rate", "0"), "--rate must be"),
         (("SCANS", "--for", "-1"), "seconds, got -1"),
-        (("SCANS", "--replay", "--speed", "0"), "speed must be above 0, got 0"),
+        (("SCANS", "--replay", "--speed", "0"), "speed must be positive, got 0"),
         (("SCANS", "--topic", "/points"), "--topic /points"),
     ],
 )

@@ -87,7 +87,7 @@ def test_the_topic_is_chosen(perceive: Perceive, street: Street, tiny_weights: P
     street(0).points.astype("<f4").tofile(tmp_path / "a.bin")
     no_bag = perceive("detect", tmp_path / "a.bin", *arguments, "--topic", "/points")
     assert no_bag.status == 2
-    assert "--topic /points is for bags of ROS, MCAP files and captures" in no_bag.remarks
+    assert "--topic /points needs a ROS bag" in no_bag.remarks
 
 
 def test_a_capture_is_detected_turn_by_turn(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
