@@ -56,7 +56,7 @@ class Thing(NamedTuple):
 
 
 class Peer:
-    """A memory that holds things with places; see ``demos/drive/labelled/stores.py`` for what each call is."""
+    """A memory of objects with positions; ``demos/drive/labelled/stores.py`` explains the calls."""
 
     def __init__(self) -> None:
         self.asked = self
