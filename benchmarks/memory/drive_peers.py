@@ -56,7 +56,7 @@ class Thing(NamedTuple):
 
 
 class Peer:
-    """A memory of objects with places; ``demos/drive/labelled/stores.py`` explains each call."""
+    """A memory of objects with positions; ``demos/drive/labelled/stores.py`` explains the calls."""
 
     def __init__(self) -> None:
         self.asked = self

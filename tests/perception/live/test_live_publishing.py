@@ -107,7 +107,7 @@ def test_whoever_looks_on_sees_points_boxes_and_tracks(patience: Any) -> None:
         assert struct.unpack_from("<I", found[0], 1)[0] == 1
         assert struct.unpack_from("<Q", found[0], 5)[0] > 10**18
         assert json.loads(found[0][13:])["labels"] == ["Car"] * len(tracks)
-        with pytest.raises(OSError, match=f"cannot publish at 127.0.0.1 port {port}.*take another port"):
+        with pytest.raises(OSError, match=f"cannot publish on 127.0.0.1 port {port}.*another port"):
             open_recordings(foxglove=("127.0.0.1", port), title="live")
         viewer.close()
 
