@@ -182,7 +182,7 @@ def test_between_is_in_order_with_both_ends(store: MemoryStore, ask: Questions) 
     says(cut, "5 memories between", "and 3 more")
     assert ask.between(START, START + 9 * S, text="y").total == 2
     assert ask.between(START, START + 9 * S, near=(5.0, 0.0), radius_m=1.0).total == 2
-    with pytest.raises(ValueError, match="rise"):
+    with pytest.raises(ValueError, match="first <= last"):
         ask.between(5, 4)
     with pytest.raises(ValueError, match="belong together"):
         ask.between(0, 1, near=(0.0, 0.0))

@@ -77,7 +77,7 @@ def test_the_chain_works_without_another_word(
     with_vectors(out / "detections.jsonl")
     done = recall("import", store, out / "detections.jsonl", "--min-score", 0)
     assert done.status == 0
-    assert f"a store for vectors of {EMBEDDING_DIM} numbers" in done.remarks
+    assert f"vector length {EMBEDDING_DIM}" in done.remarks
     assert "no pose" not in done.remarks
     assert "no time" not in done.remarks
     hits = json.loads(recall("query", store, "--like", 1, "--json").output)["hits"]
@@ -126,7 +126,7 @@ def test_a_stream_is_imported_as_it_is_read_and_known_again(
     assert "0 memories from 0 lines; skipped 3 lines that were imported before" in again.output
     told = recall("ask", store, "have I seen this before?")
     assert told.status == 2
-    assert "none of the newest objects has a vector" in told.remarks
+    assert "none of the newest objects has an embedding" in told.remarks
     assert "memory 1 has no vector" in recall("query", store, "--like", 1).remarks
 
 
