@@ -84,7 +84,7 @@ def test_the_chain_works_without_another_word(
     # The same box an hour later.
     assert hits[0]["score"] > 0.999
     assert hits[0]["memory"]["time"] == "2026-01-05T10:00:00Z"
-    assert "memories like" in recall("ask", store, "similar").output
+    assert "memories similar to" in recall("ask", store, "similar").output
     assert "Yes: " in recall("ask", store, "have I seen this before?").output
     assert "Yes: " in recall("ask", store, "seen-before").output
     here = recall("ask", store, "have I been here before?")
@@ -99,7 +99,7 @@ def test_the_chain_works_without_another_word(
     assert all(each.startswith("Yes: what looks like this (") for each in told)
     answers = json.loads(recall("ask", store, "been-here", "--like", "-", "--json", piped=line).output)
     assert answers["answers"][0]["hits"][0]["score"] == pytest.approx(1.0, abs=1e-3)
-    assert "as in 'have I seen" in recall("ask", store, "where is the car?", "--like", alone).remarks
+    assert "such as 'have I seen" in recall("ask", store, "where is the car?", "--like", alone).remarks
     bare = {name: value for name, value in json.loads(line).items() if name != "embeddings"}
     alone.write_text(json.dumps(bare))
     refused = recall("ask", store, "similar", "--like", alone)
