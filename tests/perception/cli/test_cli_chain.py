@@ -103,7 +103,7 @@ def test_the_chain_works_without_another_word(
     bare = {name: value for name, value in json.loads(line).items() if name != "embeddings"}
     alone.write_text(json.dumps(bare))
     refused = recall("ask", store, "similar", "--like", alone)
-    assert (refused.status, "alone.jsonl:1: no vector of an object" in refused.remarks) == (2, True)
+    assert (refused.status, "alone.jsonl:1: the scan has no object emb" in refused.remarks) == (2, True)
     (first, *_) = json.loads(recall("query", store, "--kind", "place", "--json").output)["hits"]
     assert json.loads(recall("query", store, "--like", first["memory"]["id"], "--json").output)["hits"]
 
