@@ -48,7 +48,7 @@ def test_words_find_pictures(recall: Callable[..., Any], record: Path) -> None:
     told = recall("ask", "new", "similar", "--like-text", "green", "--encoder", "colours")
     assert told.output.startswith("2 memories similar to 'green': Car (memory 1) of ")
     alike = recall("ask", "new", "similar", "1", "--encoder", "colours")
-    assert "1 memory like Car (memory 1): Car (memory 2)" in alike.output
+    assert "1 memory similar to Car (memory 1): Car (memory 2)" in alike.output
     again = recall("import", "new", record, "--image-encoder", "colours")
     assert "0 memories from 0 lines; skipped 1 line that was imported before" in again.output
     assert again.remarks == ""

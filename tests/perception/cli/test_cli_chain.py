@@ -77,14 +77,14 @@ def test_the_chain_works_without_another_word(
     with_vectors(out / "detections.jsonl")
     done = recall("import", store, out / "detections.jsonl", "--min-score", 0)
     assert done.status == 0
-    assert f"a store for vectors of {EMBEDDING_DIM} numbers" in done.remarks
+    assert f"vector length {EMBEDDING_DIM}" in done.remarks
     assert "no pose" not in done.remarks
     assert "no time" not in done.remarks
     hits = json.loads(recall("query", store, "--like", 1, "--json").output)["hits"]
     # The same box an hour later.
     assert hits[0]["score"] > 0.999
     assert hits[0]["memory"]["time"] == "2026-01-05T10:00:00Z"
-    assert "memories like" in recall("ask", store, "similar").output
+    assert "memories similar to" in recall("ask", store, "similar").output
     assert "Yes: " in recall("ask", store, "have I seen this before?").output
     assert "Yes: " in recall("ask", store, "seen-before").output
     here = recall("ask", store, "have I been here before?")
@@ -99,11 +99,11 @@ def test_the_chain_works_without_another_word(
     assert all(each.startswith("Yes: what looks like this (") for each in told)
     answers = json.loads(recall("ask", store, "been-here", "--like", "-", "--json", piped=line).output)
     assert answers["answers"][0]["hits"][0]["score"] == pytest.approx(1.0, abs=1e-3)
-    assert "as in 'have I seen" in recall("ask", store, "where is the car?", "--like", alone).remarks
+    assert "such as 'have I seen" in recall("ask", store, "where is the car?", "--like", alone).remarks
     bare = {name: value for name, value in json.loads(line).items() if name != "embeddings"}
     alone.write_text(json.dumps(bare))
     refused = recall("ask", store, "similar", "--like", alone)
-    assert (refused.status, "alone.jsonl:1: no vector of an object" in refused.remarks) == (2, True)
+    assert (refused.status, "alone.jsonl:1: the scan has no object emb" in refused.remarks) == (2, True)
     (first, *_) = json.loads(recall("query", store, "--kind", "place", "--json").output)["hits"]
     assert json.loads(recall("query", store, "--like", first["memory"]["id"], "--json").output)["hits"]
 
@@ -126,7 +126,7 @@ def test_a_stream_is_imported_as_it_is_read_and_known_again(
     assert "0 memories from 0 lines; skipped 3 lines that were imported before" in again.output
     told = recall("ask", store, "have I seen this before?")
     assert told.status == 2
-    assert "none of the newest objects has a vector" in told.remarks
+    assert "none of the newest objects has an embedding" in told.remarks
     assert "memory 1 has no vector" in recall("query", store, "--like", 1).remarks
 
 
