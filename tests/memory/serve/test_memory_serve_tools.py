@@ -108,7 +108,7 @@ def test_a_model_can_ask_and_change(folder: Path) -> None:
         assert (await ask("explain", id=note))["memory"]["caption"] == "the red mug is chipped"
         for name, arguments, words in (
             ("explain", {"id": 99}, "ever had the id"), ("undo", {"operation": 99}, "no operation 99"),
-            ("near", {"x": 1}, "y"), ("between", {"start": "soon", "end": "now"}, "no time"),
+            ("near", {"x": 1}, "y"), ("between", {"start": "soon", "end": "now"}, "not a time"),
             ("query", {"k": 1000}, "k"), ("ask", {"question": "?"}, "question is empty"),
             ("query", {"txt": "red"}, "txt"),
         ):  # fmt: skip
