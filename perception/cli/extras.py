@@ -12,14 +12,14 @@ _ONNX: _Need = (("onnx", "onnxscript"), "onnx")
 _COMMANDS: dict[str, _Need] = {"simulate": (("open3d",), "simulate"), "push": (("huggingface_hub",), "hub")}
 _OPTIONS: dict[str, _Need] = {
     "--parquet": (("pyarrow",), "parquet"),
-    "--rerun": (("rerun",), "viewers"),
-    "--mcap": (("foxglove", "mcap"), "viewers"),
+    "--rerun": (("rerun",), "rerun"),
+    "--mcap": (("foxglove", "mcap"), "foxglove"),
     "--show": (("open3d",), "viewers"),
 }
 _VALUES: dict[tuple[str, str], _Need] = {
     ("--engine", "ray"): (("ray",), "ray"),
-    ("--publish", "foxglove"): (("foxglove",), "viewers"),
-    ("--publish", "rerun"): (("rerun",), "viewers"),
+    ("--publish", "foxglove"): (("foxglove",), "foxglove"),
+    ("--publish", "rerun"): (("rerun",), "rerun"),
     ("--publish", "ros2"): (("zenoh", "rosbags"), "ros2"),
     ("--format", "onnx"): _ONNX,
     ("--format", "onnx-spconv"): (("onnx",), "onnx"),

@@ -51,10 +51,10 @@ def add_picture_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-pictures``, ``--rerun`` and ``--mcap``."""
     parser.add_argument("--no-pictures", action="store_true", help="write neither pictures nor player.html")
     parser.add_argument(
-        "--rerun", metavar="FILE.rrd", help="also record for Rerun; 'live' opens its viewer (extra 'viewers')"
+        "--rerun", metavar="FILE.rrd", help="also record for Rerun; 'live' opens its viewer (extra 'rerun')"
     )
     parser.add_argument(
-        "--mcap", type=Path, metavar="FILE.mcap", help="also record for Foxglove (extra 'viewers')"
+        "--mcap", type=Path, metavar="FILE.mcap", help="also record for Foxglove (extra 'foxglove')"
     )
 
 

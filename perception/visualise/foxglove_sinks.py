@@ -124,7 +124,7 @@ def import_foxglove(what: str) -> Any:
         import foxglove
         import foxglove.messages
     except ImportError as error:
-        raise ImportError(f"{what} needs the Foxglove SDK: pip install 'sparsight[viewers]'") from error
+        raise ImportError(f"{what} needs the Foxglove SDK: pip install 'sparsight[foxglove]'") from error
     return foxglove
 
 
@@ -132,5 +132,5 @@ def _import_mcap() -> Any:
     try:
         from mcap.writer import Writer
     except ImportError as error:
-        raise ImportError("--mcap needs mcap: pip install 'sparsight[viewers]'") from error
+        raise ImportError("--mcap needs mcap: pip install 'sparsight[foxglove]'") from error
     return Writer

@@ -207,5 +207,5 @@ def _import_rerun() -> Any:
     try:
         import rerun
     except ImportError as error:
-        raise ImportError("--rerun needs the Rerun SDK: pip install 'sparsight[viewers]'") from error
+        raise ImportError("--rerun needs the Rerun SDK: pip install 'sparsight[rerun]'") from error
     return rerun

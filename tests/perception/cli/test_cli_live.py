@@ -59,7 +59,7 @@ def test_a_folder_is_replayed(perceive: Perceive, scans: Path, tiny_weights: Pat
 def test_a_recording_is_played_with_its_poses(
     perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("foxglove", reason="the Foxglove SDK is not installed (extra 'viewers')")
+    pytest.importorskip("foxglove", reason="the Foxglove SDK is not installed (extra 'foxglove')")
     path, out = tmp_path / "drive.mcap", tmp_path / "out"
     with open_recordings(mcap=path, title="a drive") as recordings:
         for k in range(3):

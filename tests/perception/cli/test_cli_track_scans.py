@@ -32,7 +32,7 @@ def records_of(out: Path, name: str = "detections.jsonl") -> list[dict[str, Any]
 @pytest.fixture
 def drive(street: Street, tmp_path: Path) -> Path:
     """An MCAP file of a street seen from a sensor that moves, with poses."""
-    pytest.importorskip("foxglove", reason="the Foxglove SDK is not installed (extra 'viewers')")
+    pytest.importorskip("foxglove", reason="the Foxglove SDK is not installed (extra 'foxglove')")
     path, points = tmp_path / "drive.mcap", street(0).points
     with open_recordings(mcap=path, title="a drive") as recordings:
         for k in range(FRAMES):

@@ -66,7 +66,7 @@ def free_port() -> int:
 
 
 def test_whoever_looks_on_sees_points_boxes_and_tracks(patience: Any) -> None:
-    pytest.importorskip("foxglove", reason="the Foxglove SDK is not installed (extra 'viewers')")
+    pytest.importorskip("foxglove", reason="the Foxglove SDK is not installed (extra 'foxglove')")
     port = free_port()
     cloud = PointCloud(np.ones((3, 4), np.float32), timestamp_ns=10**18)
     box = np.array([[10, 0, 0, 4, 2, 1.5, 0.1]], np.float32)
