@@ -75,7 +75,8 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
         default=[],
         metavar="VIEWER",
         help="show results (repeatable): foxglove[=HOST:PORT] serves Foxglove, rerun[=ADDRESS] opens Rerun"
-        " (extra 'foxglove' or 'rerun'), ros2[=[//HOST[:PORT]][/NAMESPACE]] publishes boxes and markers (extra 'ros2')",
+        " (extras 'foxglove', 'rerun'), ros2[=[//HOST[:PORT]][/NAMESPACE]] publishes boxes and markers (extra"
+        " 'ros2')",
     )
     parser.add_argument(
         "--rate",
