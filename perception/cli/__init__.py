@@ -44,9 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
     options = parser.parse_args(words)
-    if options.command != "completion":
-        # Worker processes receive the options, and a parser cannot be pickled.
-        del options.parser
     log_to_console(options.verbosity)
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)
     with warnings.catch_warnings():
