@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 
 from perception.cli.commands import COMMANDS
-from perception.cli.console import log_to_console
 from perception.cli.extras import check_extras
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
@@ -44,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
     options = parser.parse_args(words)
+    from perception.cli.console import log_to_console  # Imports rich, which --help does not need.
+
     log_to_console(options.verbosity)
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)
     with warnings.catch_warnings():

@@ -22,7 +22,7 @@ SAYS = {
         r"charger 20\.\d \['robot-1', 'robot-2'\]",
         r"trolley was last seen .* by robot-2\.",
         r"\{'trolley': \['robot-1'\], 'charger': \['robot-1'\]\}",
-        r"the other side has robot-1 up to operation 3 of a history",
+        r"the other store has operations of robot-1 up to 3",
     ),
     "detect_scan": (r"Car +0\.\d\d", r"(1[0-9]|9) of \d+ boxes overlap", r"scan\.png scan\.html"),
     "two_four_transformer": (r"dense: 9\d\.\d%", r"fine-tuned: 9\d\.\d%", r"(\d+) kB became"),

@@ -66,7 +66,7 @@ def test_numbers_that_half_precision_cannot_hold() -> None:
     infinite = {"format": "float16", "dim": 1, "base64": "AHw="}
     with pytest.raises(ValueError, match="rows must be finite"):
         rows_of(infinite, "rows")
-    with pytest.raises(ValueError, match="must have 2 rows, one a box, got 1"):
+    with pytest.raises(ValueError, match="must have 2 rows, one per box, got 1"):
         rows_of(packed(np.ones((1, 2), np.float32)), "rows", 2)
     with pytest.raises(ValueError, match="boxes must be a list, got None"):
         Detections.from_dict({})

@@ -17,7 +17,7 @@ from perception.io.recordings.bag_scans import BagScans
 from perception.io.recordings.bags import open_bag
 from perception.io.recordings.wire import content, double, number, read_message, submessages
 from perception.types import Boxes3D, Detections, PointCloud
-from perception.visualise.recording import MOST_PLACES, Mark, RecordingMoment, Trajectory
+from perception.visualise.recording import MOST_PLACES, Mark, PoseTrail, RecordingMoment
 from perception.visualise.recordings import open_recordings
 
 SECOND_NS = 10**9
@@ -212,7 +212,7 @@ def test_the_same_scans_give_the_same_recording(tmp_path: Path) -> None:
 
 
 def test_a_long_way_is_thinned_and_ends_where_the_robot_is() -> None:
-    trajectory = Trajectory()
+    trajectory = PoseTrail()
     for k in range(5 * MOST_PLACES):
         trajectory.add(pose(k), k)
         assert len(trajectory.poses) <= MOST_PLACES
@@ -241,5 +241,5 @@ def test_without_the_library_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     path = tmp_path / {"rerun": "a.rrd", "mcap": "a.mcap"}[option]
-    with pytest.raises(ImportError, match=rf"--{option} needs .*sparsight\[viewers\]"):
+    with pytest.raises(ImportError, match=rf"--{option} needs .*sparsight\[(?:rerun|foxglove)\]"):
         open_recordings(title="a test", **{option: str(path) if option == "rerun" else path})

@@ -6,8 +6,6 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from memory.merging.tracked import things_of, tracks_of
-
 from drive.comparison import fill_store, size_of
 from drive.frames import DAY_NS, START_NS
 from drive.labelled.memory import box_memory, remember_sequence
@@ -16,6 +14,7 @@ from drive.labelled.scans import PASSES, Observation
 from drive.questions import StoreUnderTest
 from drive.robot import CONFIG
 from memory import Memory, MemoryStore
+from memory.merging.tracks import things_of, tracks_of
 from memory.query import Filter
 
 #: Vector length of the stores, which hold no vectors here.

@@ -140,9 +140,9 @@ def test_parquet_without_vectors(recall: Recall, store: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["a.txt"], "cannot tell the format by the suffix"),
+        (["a.txt"], "unknown suffix"),
         (["-", "--json"], "standard output"),
-        (["-", "--format", "parquet"], "Parquet is no text"),
+        (["-", "--format", "parquet"], "Parquet is binary"),
         (["a.jsonl", "--origin", "1", "2"], "--format geojson"),
         (["a.geojson", "--origin", "1"], "two or three numbers"),
         (["a.jsonl", "--near", "1", "2"], "--near and --radius belong together"),

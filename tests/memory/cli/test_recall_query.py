@@ -115,7 +115,7 @@ def test_labels_cannot_be_markup(recall: Recall, store: Path) -> None:
     ("options", "message"),
     [
         (["--between", "2026-01-02", "2026-01-01"], "the first time is after the last"),
-        (["--between", "noon", "2026-01-01"], "'noon' is no time"),
+        (["--between", "noon", "2026-01-01"], "'noon' is not a time"),
         (["--near", "1"], "near must have two or three numbers"),
         (["--radius", "1"], "radius_m needs near"),
         (["--polygon", "1,2 3"], "'3' is not a corner"),

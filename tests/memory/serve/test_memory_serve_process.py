@@ -179,7 +179,9 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path, capsys: pytest.Capt
         port = taken.getsockname()[1]
         assert main(["serve", str(folder), "--port", str(port)]) == 2
         said = capsys.readouterr().err
-        assert f"cannot listen at 127.0.0.1 port {port}: Address already in use: take another port" in said
+        assert (
+            f"cannot listen on 127.0.0.1 port {port}: Address already in use. Choose another --port" in said
+        )
     with MemoryStore.open(folder):
         assert main(["serve", str(folder)]) == 2
         said = capsys.readouterr().err

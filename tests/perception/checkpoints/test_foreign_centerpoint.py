@@ -165,7 +165,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = tmp_path / "own.safetensors"
     assert main(["convert-weights", str(weights), str(out), "--config", str(config)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{out}: CenterPoint of OpenPCDet for Vehicle, Pedestrian, Cyclist",
+        f"{out}: CenterPoint from OpenPCDet for Vehicle, Pedestrian, Cyclist",
         "left out: speeds of boxes (vel)",
         "left out: the fifth number of each point (elongation, time): treated as 0",
     ]

@@ -249,7 +249,7 @@ def test_boxes_that_are_the_labels(perceive: Perceive, kitti_folder: Path, tmp_p
     for wrong, message in (
         (("--match", "Car"), "CLASS=LIMIT"),
         (("--match", "Car=x"), "expected an overlap"),
-        (("--match", "Tram=0.5"), "not judged"),
+        (("--match", "Tram=0.5"), "not evaluated"),
     ):
         refused = perceive(*arguments, "--results", path, *wrong)
         assert (refused.status, message in refused.remarks) == (2, True), refused.remarks

@@ -156,7 +156,7 @@ def test_no_operation_depends_on_the_number_of_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     points, detector = street(0).points, detectors[kind]
-    enter = workers._Modes.entered
+    enter = workers._Modes.enter
 
     def operations(count: int) -> collections.Counter[tuple[Any, ...]]:
         threads(count)
@@ -170,7 +170,7 @@ def test_no_operation_depends_on_the_number_of_threads(
                 yield
 
         with monkeypatch.context() as patch:
-            patch.setattr(workers._Modes, "entered", entered)
+            patch.setattr(workers._Modes, "enter", entered)
             # In a worker also where there is one thread, so that all is recorded.
             workers.run_on_worker(lambda: detector._eager([torch.from_numpy(points)]), count)
         assert set().union(*(recorder.threads for recorder in recorders)) == {1}

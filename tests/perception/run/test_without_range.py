@@ -163,7 +163,7 @@ def test_what_needs_whole_maps_says_so(
         replace(opened, backbone=replace(opened.backbone, kind="dense"))
     with pytest.raises(ConfigError, match=r"pillars\.range_m is null"):
         _ = opened.pillars.grid_shape
-    with pytest.raises(ConfigError, match=r"range_m must be six numbers for training"):
+    with pytest.raises(ConfigError, match=r"training needs a bounded range"):
         Trainer(TrainConfig(detector=opened), tmp_path, [street(0)])
     detector = Detector(tiny_network).with_range(None)
     detector.network.head.heat.register_forward_hook(lambda *_: None)

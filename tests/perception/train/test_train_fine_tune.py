@@ -214,7 +214,7 @@ def test_what_cannot_be_started_from(
     [
         ({"masks": "1:4"}, "masks must be '2:4'"),
         ({"coding": "float16"}, "does not change training"),
-        ({"coding": "int5"}, "no way to store values"),
+        ({"coding": "int5"}, "is not a coding"),
     ],
 )
 def test_what_cannot_be_asked_for(fields: dict[str, str], message: str) -> None:

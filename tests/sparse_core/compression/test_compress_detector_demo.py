@@ -34,11 +34,11 @@ def test_rows_are_measured_once(run_demo: Run, kitti_directory: Path, tmp_path: 
 def test_fine_tuned_rows_need_their_weights(run_demo: Run, repository: Path, tmp_path: Path) -> None:
     done = run_demo(DEMO, "--out", str(tmp_path), "--rows", "2:4 tuned")
     assert done.returncode == 1
-    assert "2:4 tuned: --tuned FILE gives the fine-tuned weights" in done.stderr
+    assert "2:4 tuned: pass the fine-tuned weights with --tuned FILE" in done.stderr
     dense = repository / "perception/weights/pointpillars-kitti.safetensors"
     done = run_demo(DEMO, "--out", str(tmp_path), "--tuned", str(dense), "--rows", "2:4 tuned")
     assert done.returncode == 1
-    assert "are not 2:4: train them with --masks 2:4" in done.stderr
+    assert "are not 2:4; train them with --masks 2:4" in done.stderr
 
 
 def test_missing_data_is_named(run_demo: Run, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_training_resumes_from_its_checkpoint(pruning_task: ModuleType, tmp_path
 def test_a_damaged_checkpoint_is_named(pruning_task: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "dense.pt"
     path.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"dense\.pt: damaged, or no checkpoint of this demo"):
+    with pytest.raises(ValueError, match=r"dense\.pt: damaged, or not of this demo"):
         pruning_task.digits_task("cpu", path, QUIET)
 
 
@@ -228,11 +228,11 @@ def test_a_damaged_checkpoint_is_named(pruning_task: ModuleType, tmp_path: Path)
     [
         (None, "no such file"),
         ("def other(): pass", "no function 'task'"),
-        ("def task(): return 3", r"must return \(model, batches, evaluate\)"),
+        ("def task(): return 3", r"return \(model, batches, evaluate\)"),
         ("from torch import nn\ndef task(): return nn.Linear(4, 4), [], len", "0 batches"),
         (
             "import torch\ndef task(): return torch.nn.Linear(4, 4), [torch.ones(2, 4)], len, []",
-            "1 batches and 0 labels",
+            "1 batches, 0 labels",
         ),
         (
             "import torch\ndef task(): return torch.nn.LSTM(4, 4), [torch.ones(2, 4)], len",
@@ -272,9 +272,9 @@ def test_labels_are_the_models_own_answers_unless_they_are_given(
 def test_without_scikit_learn_it_says_what_to_install(main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sklearn", "sklearn.datasets"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SystemExit, match=r"^prune_model: the digits come with scikit-learn") as stopped:
+    with pytest.raises(SystemExit, match=r"^prune_model: the digits need scikit-learn") as stopped:
         main()
-    for remedy in ("pip install scikit-learn,", "pip install 'sparsight[prune]'", "--model"):
+    for remedy in ("pip install 'sparsight[prune]'", "pip install 'sparsight[prune]'", "--model"):
         assert remedy in str(stopped.value)
 
 
@@ -285,8 +285,8 @@ def test_without_scikit_learn_it_says_what_to_install(main: Main, monkeypatch: p
         (("--pattern", "block:5"), "block size must be"),
         (("--pattern", "block:16", "--quantise"), "need an n:m pattern"),
         (("--pattern", "block:16", "--method", "sparsegpt"), "need an n:m pattern"),
-        (("--method", "sr-ste", "--fine-tune", "3"), "sr-ste takes --fine-tune 10 or more"),
-        (("--rows", "0"), "--rows 1 or more"),
+        (("--method", "sr-ste", "--fine-tune", "3"), "sr-ste needs --fine-tune of at least 10"),
+        (("--rows", "0"), "--rows of at least 1"),
         (("--model", "mine.py:task", "--checkpoint", "dense.pt"), "--checkpoint is for the digits"),
     ],
 )
