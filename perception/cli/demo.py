@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     quiet = ["-q"] if options.verbosity < 0 else []
     for command in (
         ["detect", f"{scan}", "--out", f"{found}", "--overwrite", *quiet],
-        ["track", f"{street / 'scans'}", "--out", f"{tracks}", "--overwrite", *quiet],
+        ["track", f"{street / 'scans'}", "--out", f"{tracks}", "--pictures", "--overwrite", *quiet],
     ):
         say(f"$ perceive {shlex.join(command)}")
         status: int = options.main(command)

@@ -45,9 +45,8 @@ def add_parser(commands: Any) -> None:
         help="with --data: treat samples without results as an error, as empty, or skip them (default:"
         " error)",
     )
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for detections.jsonl, pictures and player.html"
-    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for detections.jsonl and player.html")
+    parser.add_argument("--pictures", action="store_true", help="also draw each scan from above (.png)")
     parser.add_argument(
         "--mode",
         choices=MODES,

@@ -103,8 +103,8 @@ class ScanRun:
                 scan = waiting.scan
                 trails.add(tracks)
                 ids.update(tracks.track_id.tolist())
-                drawn = options.no_pictures or self._earlier.holds(scan.name, scan.source)
-                if recordings or player is not None:
+                drawn = not options.pictures or self._earlier.holds(scan.name, scan.source)
+                if recordings or player is not None or not drawn:
                     cloud = waiting.cloud if waiting.cloud is not None else self._cloud(scan)
                     if not drawn:
                         _draw(options.out / f"{scan.name}.png", cloud, tracks, trails)

@@ -84,7 +84,8 @@ def test_a_recording_with_its_poses(
 ) -> None:
     """In the global mode the scans are read a second time, for the pictures."""
     out = tmp_path / "out"
-    done = perceive("track", drive, "--out", out, "--weights", tiny_weights, "--mode", "global")
+    options = ("--weights", tiny_weights, "--mode", "global", "--pictures")
+    done = perceive("track", drive, "--out", out, *options)
     assert (done.status, f"of {FRAMES} frames" in done.output) == (0, True)
     records = records_of(out)
     assert [record["pose"]["map_from_lidar"][0][3] for record in records] == pytest.approx([0, 0.5, 1])
@@ -111,7 +112,7 @@ def test_a_run_goes_on_where_it_stopped(
 ) -> None:
     out = tmp_path / "out"
     options: tuple[object, ...] = ("track", scans, "--out", out, "--weights", tiny_weights, "--mode", mode)
-    options += ("--no-pictures",) * (mode == "delayed")
+    options += ("--no-pictures",) if mode == "delayed" else ("--pictures",)
     assert perceive(*options).status == 0
     assert "--resume" in perceive(*options).remarks
     whole, boxes = records_of(out), (out / "boxes.jsonl").read_bytes()
