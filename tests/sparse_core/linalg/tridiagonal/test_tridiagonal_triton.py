@@ -50,7 +50,7 @@ def test_auto_on_cuda(cuda: torch.device) -> None:
         expected = tridiagonal_solve(lower, diagonal, upper, b)
         on_cuda = [part.to(cuda) for part in (lower, diagonal, upper, b)]
         torch.testing.assert_close(tridiagonal_solve(*on_cuda).cpu(), expected)
-        with pytest.raises(ImplementationError, match="impl='vendor' is LAPACK and needs CPU tensors"):
+        with pytest.raises(ImplementationError, match="needs CPU tensors"):
             tridiagonal_solve(*on_cuda, impl="vendor")
 
 
@@ -58,7 +58,7 @@ def test_auto_on_cuda(cuda: torch.device) -> None:
 def test_complex_systems_have_no_kernel(cuda: torch.device) -> None:
     pytest.importorskip("triton")
     part = torch.ones(3, dtype=torch.complex64, device=cuda)
-    with pytest.raises(ImplementationError, match=r"has not support torch\.complex64"):
+    with pytest.raises(ImplementationError, match=r"support torch\.complex64"):
         tridiagonal_solve(part, part, part, part, impl="triton")
 
 
