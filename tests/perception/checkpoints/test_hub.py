@@ -69,7 +69,7 @@ def test_to_the_hub_and_back(tiny_network: Network, tmp_path: Path) -> None:
         assert loaded.stdout.strip() == "0"
         missing = perceive(served, tmp_path / "b", _MISSING)
         assert missing.returncode == 2
-        assert f"none from the hub ({served.address}): " in missing.stderr
+        assert f"the hub ({served.address}) failed: " in missing.stderr
         assert "check the name, and HF_TOKEN if the repository is private" in missing.stderr
 
 
