@@ -59,8 +59,8 @@ _ENDS, _DIRECTION = "?!.,¿？！。؟، ", _pattern("[\u200e\u200f\u061c\u202a-
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
 #: Words of ``recall ask``.
 _COMMAND = _pattern(
-    r"^(?P<name>last|first|still|how|seen|been|pose)[-_](?P<more>seen|there|often|many|before|here|to)"
-    r"(?: (?P<what>.+))?$"
+    r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
+    r"|pose[-_]to)(?: (?P<what>.+))?$"
 )
 #: Words after "near" that name nothing.
 _NO_OBJECT = ("here", "there", "me", "you", "it", "past", "memory")
@@ -131,7 +131,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     rest = _take_arguments(_MEMORY.sub(r"#\1", words), found, now_ns)
     command = _COMMAND.match(rest)
     if command is not None:
-        found.question = f"{command['name']}_{command['more']}".lower()
+        found.question = command["question"].lower().replace("-", "_")
         found.what = _object(command["what"])
         return _completed(found, now_ns)
     if not rest:
@@ -143,7 +143,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return ParsedQuestion("search", what=words, typed=words, problem=found.problem)
     found.question = parsed.question
     found.what = _object(parsed.target)
-    if found.near is None and found.beside is None:
+    if found.near is None:
         found.beside = _object(parsed.landmark)
         found.inside = parsed.has("IN")
         if found.beside is not None and found.radius_m is None and found.question != "nearest":

@@ -6,6 +6,7 @@ import pytest
 
 from memory.questions.grammar import chunks_of, holds_function_word, parse
 from memory.questions.lexicon import PHRASES
+from memory.questions.understanding import understand
 
 
 def kinds_of(text: str, names: tuple[str, ...] = ()) -> list[str]:
@@ -50,6 +51,11 @@ def test_target_and_landmark(text: str, question: str, target: str | None, landm
 def test_words_that_no_rule_uses_are_reported(text: str) -> None:
     found = parse(text)
     assert found.question is None or found.unparsed or found.has("AND")
+
+
+def test_words_that_look_like_a_command_are_none() -> None:
+    assert understand("last-seen mug", 0).question == "last_seen"
+    assert understand("last-many mugs", 0).question == "search"
 
 
 def test_every_phrase_has_one_class() -> None:
