@@ -42,6 +42,7 @@ from perception.checkpoints.compression import (
     save_compressed_weights,
 )
 from perception.checkpoints.weights import load_weights
+from perception.comparison.measure import reserved_bytes
 from perception.model.network import Network
 from sparse_core.compression import compress
 from sparse_core.nm.linear import nm_linear
@@ -163,13 +164,13 @@ def _time_frames(
 ) -> None:
     detectors: dict[str, Detector] = {}
     for name, file in files.items():
-        before = _allocated(device)
+        before = reserved_bytes(device)
         detectors[name] = Detector(load_weights(file), device=device)
         for cloud in points:
             detectors[name](cloud)
         values["rows"][name]["fast"] = detectors[name].fast
         if device.type == "cuda":
-            values["rows"][name]["device_mb"] = round((_allocated(device) - before) / 1e6, 1)
+            values["rows"][name]["device_mb"] = round((reserved_bytes(device) - before) / 1e6, 1)
     samples: dict[str, list[float]] = {name: [] for name in files}
     for cloud in points:
         sides = {
@@ -293,15 +294,6 @@ def _give_back() -> None:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _allocated(device: torch.device) -> int:
-    """Memory that tensors and graphs hold on the GPU."""
-    if device.type == "cpu":
-        return 0
-    torch.cuda.synchronize(device)
-    torch.cuda.empty_cache()
-    return int(torch.cuda.memory_reserved(device))
 
 
 def _tables(values: dict[str, Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -197,6 +198,8 @@ def reserved_bytes(device: torch.device) -> int:
     """Return the device memory held by tensors and graphs; 0 on a CPU."""
     if device.type == "cpu":
         return 0
+    # A detector is part of a reference cycle, and what is given back later would count against the next side.
+    gc.collect()
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     return int(torch.cuda.memory_reserved(device))

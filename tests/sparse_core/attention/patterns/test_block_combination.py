@@ -145,5 +145,5 @@ def test_devices(cuda: torch.device) -> None:
     assert (there[0] | there[1]).to("cpu") == first | second
     assert (there[0] & there[1]).to("cpu") == first & second
     assert there[0].shifted(7, -9).causal().to("cpu") == first.shifted(7, -9).causal()
-    with pytest.raises(ValueError, match="same device"):
+    with pytest.raises(ValueError, match="patterns of different device"):
         first | there[1]
