@@ -24,7 +24,7 @@ SAYS = {
         r"\{'trolley': \['robot-1'\], 'charger': \['robot-1'\]\}",
         r"the other store has operations of robot-1 up to 3",
     ),
-    "detect_scan": (r"Car +0\.\d\d", r"(1[0-9]|9) of \d+ boxes overlap", r"scan\.png scan\.html"),
+    "detect_scan": (r"Car +0\.\d\d", r"(1[0-9]|[6-9]) of \d+ boxes overlap", r"scan\.png scan\.html"),
     "two_four_transformer": (r"dense: 9\d\.\d%", r"fine-tuned: 9\d\.\d%", r"(\d+) kB became"),
     "block_attention_gpt": (r"window: 58 blocks of 256", r"window: 2\.\d+ nats"),
 }

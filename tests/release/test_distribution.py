@@ -40,7 +40,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_packages(
 def test_the_demos_run_without_the_repository(installed: Any, tmp_path: Path) -> None:
     seen = installed.run("perceive", "demo", cwd=tmp_path)
     lines = seen.splitlines()
-    named = [line.split()[0] for line in lines[lines.index("Look at") + 1 : lines.index("Then")]]
+    named = [line.split()[0] for line in lines[lines.index("Open") + 1 : lines.index("Next")]]
     assert [Path(name).suffix for name in named] == [".html", ".png", ".html", ".png"]
     assert all((tmp_path / name).stat().st_size > 10_000 for name in named)
     imported = [line.strip() for line in lines if line.strip().startswith("recall import ")]

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import UndoError
+from memory.errors import CorruptStoreError, UndoError
 from memory.persistence import meta
 from memory.persistence.checksums import LOG, LOG_POSE, LOG_ROW, NO_NUMBER, text_of
 from memory.persistence.engine import engine_of
@@ -42,9 +42,18 @@ class Counters:
     slots: dict[str, Slot] = field(default_factory=dict)
 
     def read(self, connection: Connection) -> None:
-        """Read the counters from the file, after opening and after a rollback."""
+        """Read the counters from the file, after opening and after a rollback.
+
+        Raises:
+            CorruptStoreError: the last operation of the log has no numbers.
+        """
         sql = "SELECT generation, next_id FROM log ORDER BY generation DESC LIMIT 1"
-        self.generation, self.next_id = connection.execute(sql).fetchone() or (0, 1)
+        last = connection.execute(sql).fetchone() or (0, 1)
+        if not all(isinstance(number, int) for number in last):
+            raise CorruptStoreError(
+                f"the log is damaged: its last operation reads {tuple(last)}. Run check(repair=True)"
+            )
+        self.generation, self.next_id = last
         self.placed = meta.read_number(connection, meta.PLACED)
         self.slots = read_slots(connection)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,5 +51,7 @@ def test_every_row_runs_on_a_cpu(load: Any, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
     names = list(load("calls.calls").ROWS)
     found = run(load, tmp_path, *names)
+    if find_spec("openvino") is None:
+        names.remove("openvino")
     assert list(dict.fromkeys(row["row"] for row in found)) == names
     assert all(row["value"] > 0 for row in found)

@@ -43,7 +43,7 @@ def test_it_remembers_answers_and_draws(recall: Recall, tmp_path: Path) -> None:
     (explained,) = (line for line in lines if line.startswith("$ recall explain"))
     assert int(explained.split()[-1]) in {car.id for car in gone}
     assert "its place was seen free" in shown.output
-    for line in lines[lines.index("Then") + 1 :]:
+    for line in lines[lines.index("Next steps:") + 1 :]:
         assert line.split()[0] == "recall"
 
 

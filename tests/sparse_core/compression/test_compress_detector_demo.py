@@ -14,6 +14,7 @@ DEMO = "compress_detector.py"
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sparse_core.nm.pruning.sparsegpt.CalibrationWarning")  # one scan
 def test_rows_are_measured_once(run_demo: Run, kitti_directory: Path, tmp_path: Path) -> None:
     common = ["--data", str(kitti_directory), "--out", str(tmp_path), "--limit", "1", "--calibration", "1"]
     first = run_demo(DEMO, *common, "--rows", "float16", "2:4+int8", "--json")

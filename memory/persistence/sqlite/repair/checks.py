@@ -77,7 +77,7 @@ def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool)
         try:
             problems = look(connection, writer)
         except UNREADABLE as error:
-            problems = [f"{sort}: cannot be read ({error})"]
+            problems = [f"{sort}: cannot be read ({error or type(error).__name__})"]
         if problems:
             found[sort] = problems
     try:
@@ -87,8 +87,17 @@ def find_problems(connection: sqlite3.Connection, folder: Path, *, writer: bool)
     return found
 
 
-#: Errors of unreadable rows; an interruption is not one of them.
-UNREADABLE = (sqlite3.DatabaseError, CorruptStoreError, LookupError, TypeError, ValueError, OverflowError)
+#: Errors of unreadable rows; an interruption is not one of them. SQLite runs out of memory where a damaged
+#: length is huge.
+UNREADABLE = (
+    sqlite3.DatabaseError,
+    CorruptStoreError,
+    LookupError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+)
 
 
 def check_pages(connection: sqlite3.Connection, writer: bool) -> list[str]:
@@ -253,8 +262,8 @@ def check_words(connection: sqlite3.Connection, writer: bool) -> list[str]:
     if writer and not found:
         try:
             connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
-        except sqlite3.DatabaseError as error:
-            found.append(f"words: the index does not match the table ({error})")
+        except (sqlite3.DatabaseError, MemoryError) as error:
+            found.append(f"words: the index does not match the table ({error or type(error).__name__})")
     return found
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -156,11 +156,11 @@ def attack(folder: Path, expected: dict[int, Memory]) -> str:
     return ""
 
 
-def attack_all(tmp_path: Path, count: int, trials: int) -> Counter[str]:
+def attack_all(tmp_path: Path, count: int, trials: Iterable[int]) -> Counter[str]:
     expected = build(tmp_path / "sound", count)
     data = (tmp_path / "sound" / "memory.db").read_bytes()
     found: Counter[str] = Counter()
-    for trial in range(trials):
+    for trial in trials:
         random = np.random.default_rng(trial)
         folder = tmp_path / "trial"
         folder.mkdir()
@@ -176,12 +176,16 @@ def attack_all(tmp_path: Path, count: int, trials: int) -> Counter[str]:
 
 def test_damaged_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "TAIL", 50)
-    assert attack_all(tmp_path, 150, 10) == {}
+    assert attack_all(tmp_path, 150, range(10)) == {}
+
+
+def test_lengths_that_exceed_the_memory_and_a_log_without_numbers(tmp_path: Path) -> None:
+    assert attack_all(tmp_path, 1000, (39, 311)) == {}
 
 
 @pytest.mark.slow
 def test_350_damaged_databases(tmp_path: Path) -> None:
-    assert attack_all(tmp_path, 1000, 350) == {}
+    assert attack_all(tmp_path, 1000, range(350)) == {}
 
 
 def attack_logs(
