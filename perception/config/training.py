@@ -100,6 +100,8 @@ class TrainConfig:
         memory_gb: memory for points, shared by the processes; further frames are read again for each use.
         checkpoint_every: steps between checkpoints.
         seed: seed of all random numbers.
+        teacher: finished weights whose maps the detector also learns to reproduce: a shipped name or a file.
+            Empty: none. They must have the same pillars, classes and map as the detector.
     """
 
     detector: DetectorConfig = field(default_factory=DetectorConfig)
@@ -117,6 +119,7 @@ class TrainConfig:
     memory_gb: float = 4.0
     checkpoint_every: int = 500
     seed: int = 0
+    teacher: str = ""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "checkpoint_every", "learning_rate", "gradient_clip"):

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sparse_core.common.files import replacing
 
-_LOSSES = ("total", "heat", "box", "residual", "fit", "flip")
+_LOSSES = ("total", "heat", "box", "residual", "fit", "flip", "teacher_heat", "teacher_map")
 
 
 def plot_curves(log: str | Path, path: str | Path, *, device: str = "") -> Path:

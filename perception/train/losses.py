@@ -101,6 +101,37 @@ def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor, ranks: Ranks = 
     return loss.sum() / ranks.total(peak.sum()).clamp(min=1)
 
 
+def soft_focal_loss(
+    logits: Tensor, teacher_logits: Tensor, peaks: Tensor, ignored: Tensor, ranks: Ranks = ALONE
+) -> Tensor:
+    """Return the quality focal loss (Li et al., NeurIPS 2020, equation 6) towards a teacher's heat, per peak.
+
+    Args:
+        logits, teacher_logits: (B, classes, H, W).
+        peaks: the same shape, bool: centre cells of the objects.
+        ignored: (B, 1, H, W) bool cells that do not count.
+    """
+    logits, target = logits.float(), torch.sigmoid(teacher_logits.float())
+    entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    loss = torch.where(ignored, 0.0, entropy * (target - torch.sigmoid(logits)) ** 2)
+    return loss.sum() / ranks.total(peaks.sum()).clamp(min=1)
+
+
+#: Least heat, of the targets or of the teacher, of cells whose features follow the teacher's.
+_TAUGHT = 0.1
+
+
+def map_loss(maps: NetworkMaps, taught: NetworkMaps, targets: HeatTargets, ranks: Ranks = ALONE) -> Tensor:
+    """Return the squared difference to a teacher's features near objects and at its peaks, over their square.
+
+    Cells of an empty scene are left out, because a sparse network has no features there.
+    """
+    heat = torch.maximum(targets.heat, torch.sigmoid(taught.heat_logits.float())).amax(dim=1)
+    chosen = (heat > _TAUGHT) & ~targets.ignored[:, 0]
+    own, wanted = (part.features.permute(0, 2, 3, 1)[chosen].float() for part in (maps, taught))
+    return ((own - wanted) ** 2).sum() / ranks.total((wanted**2).sum()).clamp(min=1e-3)
+
+
 def box_loss(head: CentreHead, features: Tensor, targets: HeatTargets, ranks: Ranks = ALONE) -> Tensor:
     """Return the L1 loss of box codes, weighted by the closeness of cell and centre."""
     codes = head.box_codes(features, targets.cells, targets.labels)
@@ -234,7 +265,10 @@ def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tenso
 
 
 #: Weights of the losses in the minimised sum.
-LOSS_WEIGHTS = {"heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.3}
+LOSS_WEIGHTS = {
+    "heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.3,
+    "teacher_heat": 1.0, "teacher_map": 1.0,
+}  # fmt: skip
 
 
 def network_losses(
@@ -245,6 +279,7 @@ def network_losses(
     ranks: Ranks = ALONE,
     *,
     peaks: Tensor | None = None,
+    teacher: Network | None = None,
 ) -> dict[str, Tensor]:
     """Return all unweighted losses of a batch; a rank returns its share.
 
@@ -255,6 +290,7 @@ def network_losses(
         generator: of disturbed boxes.
         ranks: processes that train together.
         peaks: centres of the heat maps, see :func:`heat_targets`.
+        teacher: network from :func:`~perception.train.teacher.load_teacher`.
     """
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]
@@ -263,6 +299,13 @@ def network_losses(
         "heat": focal_loss(maps.heat_logits, targets.heat, targets.ignored, ranks),
         "box": box_loss(network.head, maps.features, targets, ranks),
     }
+    if teacher is not None:
+        with torch.no_grad():
+            taught = teacher.maps(pillars)
+        losses["teacher_heat"] = soft_focal_loss(
+            maps.heat_logits, taught.heat_logits, targets.heat == 1.0, targets.ignored, ranks
+        )
+        losses["teacher_map"] = map_loss(maps, taught, targets, ranks)
     if len(network.refinements):
         with torch.no_grad():
             proposals = network.propose(maps)

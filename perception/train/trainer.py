@@ -29,6 +29,7 @@ from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.ranks import ALONE, Ranks
 from perception.train.seeds import seed_everything
 from perception.train.synchronised_norm import synchronise_norms
+from perception.train.teacher import load_teacher
 from perception.train.transfer import Transfer
 from sparse_core.common.interruption import Interrupted, StopRequest, stop_requests
 from sparse_core.common.libraries import module_available
@@ -57,7 +58,8 @@ class Trainer:
 
     Raises:
         CheckpointError: the directory contains a run with another configuration.
-        ConfigError: an unbounded range, or a batch that the processes cannot share equally.
+        ConfigError: an unbounded range, a teacher with another map, or a batch that the processes cannot
+            share equally.
         DataError: no training frame, or none with an object of a class.
     """
 
@@ -92,6 +94,8 @@ class Trainer:
         self.checkpoint_path = self.directory / "checkpoint.pt"
         self.ranks = ranks
         self.device = usable_device(device) if ranks.count == 1 else ranks.device
+        # Before the seed, so that a run with a teacher starts from the same weights as one without.
+        self.teacher = load_teacher(config.teacher, config.detector, self.device) if config.teacher else None
         seed_everything(config.seed)
         objects = object_bank(frames, extra, extra_below=config.augment.paste_extra_below)
         self.samples = SampleSequence(frames, extra, objects, config)
@@ -232,7 +236,7 @@ class Trainer:
 
     def losses(self, pillars: Pillars, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """Return all unweighted losses of a batch. Trainers with other targets override this."""
-        return network_losses(self.network, pillars, batch, generator, self.ranks)
+        return network_losses(self.network, pillars, batch, generator, self.ranks, teacher=self.teacher)
 
     def _update_average(self) -> None:
         # The warm-up removes the poor first weights from the average.

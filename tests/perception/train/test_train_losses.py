@@ -107,7 +107,7 @@ def test_losses_are_finite_and_repeatable(tiny_config: DetectorConfig, street: S
     network = Network(tiny_config).train()
     frames = [street(0), street(1)]
     first, second = losses_of(network, frames), losses_of(network, frames)
-    assert set(first) == set(LOSS_WEIGHTS)
+    assert set(first) == set(LOSS_WEIGHTS) - {"teacher_heat", "teacher_map"}
     assert all(value.isfinite() and value > 0 for value in first.values())
     assert all(torch.equal(first[name], second[name]) for name in first)
 
