@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
     options = parser.parse_args(words)
-    from perception.cli.console import log_to_console  # Imports rich, which --help does not need.
+    from sparse_core.common.console import log_to_console  # Imports rich, which --help does not need.
 
     log_to_console(options.verbosity)
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.checkpoints.weights import resolve_weights
-from perception.cli.console import LOG
 from perception.cli.scans.scan import Scan
 from perception.data import Frame
 from perception.errors import DataError
@@ -30,6 +29,7 @@ from perception.scans.free import free_distances
 from perception.types import Detections, PointCloud
 from perception.vectors import packed
 from sparse_core.common.columns import standing_columns
+from sparse_core.common.console import LOG
 
 #: Beyond this distance float16, in which columns are stored, is too coarse.
 _MOST_METRES = 4096.0
