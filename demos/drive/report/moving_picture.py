@@ -103,7 +103,7 @@ class MovingPicture:
                 canvas,
                 "seen",
                 f"{seconds:4.1f} s: {len(sights.labels)} tracks in view",
-                f"things remembered: {things}; circles stood, lines moved",
+                f"{things} objects remembered (circles: static, lines: moving)",
             )
             self._frames.append(_smaller(canvas))
             self._last = (moment, pose, sights)
@@ -125,7 +125,7 @@ class MovingPicture:
             canvas = self._canvas()
             self._draw_seen(canvas, *self._last)
             things = self._draw_map(canvas, memories)
-            self._write(canvas, "asked", line, f"things remembered: {things}; circles stood, lines moved")
+            self._write(canvas, "asked", line, f"{things} objects remembered (circles: static, lines: moving)")
             self._frames += [_smaller(canvas)] * _HOLD
         options = {"quality": 55, "method": 6, "minimize_size": True} if file.suffix == ".webp" else {}
         first, *others = self._frames
