@@ -9,7 +9,7 @@ from benchmarks.publish.text import Column, Table, Values
 
 _GROUPS = {
     "labels": "labels, {drives} drives there and back",
-    "labels, beside": "the same, 0.5 m beside on the way back",
+    "labels, beside": "the same, 0.5 m to the side on the way back",
     "our detector": "our detector, {drives} drives",
     "CenterPoint": "CenterPoint, {drives} drive",
     "without poses": "labels without poses, {drives} sequences",
@@ -25,7 +25,7 @@ def _rows(values: Values) -> list[Row]:
     for group, sides in values["summary"].items():
         for side, figures in sides.items():
             first = side == next(iter(sides))
-            words = f"{_GROUPS[group].format(drives=drives[group])}: {figures['things']} things"
+            words = f"{_GROUPS[group].format(drives=drives[group])}: {figures['things']} objects"
             found.append((words if first else "", _SIDES.get(side, side), figures))
     return found
 
