@@ -73,9 +73,9 @@ _COST = Table(
     columns=[
         Column("boxes of", lambda row: row[0]),
         Column("memory", lambda row: row[1]),
-        Column("kB a drive", _figure("kilobytes"), ",.0f", "in memory only"),
+        Column("kB per drive", _figure("kilobytes"), ",.0f", "in memory only"),
         Column("ms per frame to remember", _figure("remembering_ms_a_frame"), ".2f"),
-        Column("ms a question", _figure("question_ms"), ".2f"),
+        Column("ms per question", _figure("question_ms"), ".2f"),
     ],
 )
 

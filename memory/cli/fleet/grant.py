@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     with open_database(place, create=False) as database:
         if not database.shared:
             raise UsageError(
-                "recall grant needs a store on a server. For a folder, change the file permissions"
+                "grants need a store on a server. For a folder, change the file permissions"
             )
         from memory.persistence.postgres.upkeep import Upkeep
 
