@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 
-from sparse_core.common.console import add_verbosity_options
+from perception.errors import ScanWarning
+from sparse_core.common.console import LOG, add_verbosity_options
 
 #: Width of tables in a pipe or file, in characters. The 80 that rich assumes there cut columns off.
 _PIPE_WIDTH = 120
 #: Tables go to standard output, so that they can be piped.
 OUTPUT = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+@contextmanager
+def scan_warnings_logged() -> Iterator[None]:
+    """Log warnings about scans instead of printing them with the place in the code."""
+    before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, ScanWarning):
+            LOG.warning("%s", message)
+        else:
+            before(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def add_weights_option(parser: argparse.ArgumentParser) -> None:

@@ -101,8 +101,8 @@ def add_parser(commands: Any) -> None:
     boxes.add_argument(
         "--image-encoder",
         metavar="NAME",
-        help="also embed the image crops of objects, for recall query --like-text --encoder NAME:"
-        " class-names, a folder, or a model of the Hugging Face hub (needs sparsight[image-text])",
+        help="also embed image crops of objects, so that recall query --like-text finds them. NAME is"
+        " class-names, a folder, or a model of the Hugging Face hub (extra image-text)",
     )
     boxes.add_argument(
         "--crops",

@@ -31,9 +31,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("no ROLE given. Name it after the store: recall grant STORE ROLE")
     with open_database(place, create=False) as database:
         if not database.shared:
-            raise UsageError(
-                "grants need a store on a server. For a folder, change the file permissions"
-            )
+            raise UsageError("grants need a store on a server. For a folder, change the file permissions")
         from memory.persistence.postgres.upkeep import Upkeep
 
         assert isinstance(database, Upkeep)

@@ -188,7 +188,7 @@ class Surroundings:
             if time_ns is None:
                 raise DataError(f"{source}: scan {name!r} has no time to find its pose by. Add --times FILE.")
             raise DataError(
-                f"{source}: {', '.join(poses.topics)}: no pose within a second of scan {name!r} at"
+                f"{source}: {', '.join(poses.topics)}: no pose within 1 s of scan {name!r} at"
                 f" {time_ns / 1e9:.3f} s. Check that sensor and poses use the same clock."
             )
         # The recording has poses of the sensor's own axes, not of those after the transform.
