@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lib.environment import device_name
+
 _PASSES = {False: "forward", True: "forward and backward"}
 
 
@@ -69,10 +71,9 @@ def draw(values: dict[str, Any], path: Path) -> None:
         axis.minorticks_off()
         axis.grid(alpha=0.25)
     axes[0][0].set_ylabel("times as fast as dense")
-    hardware = values["environment"]["hardware"]
-    device = (hardware.get("gpu") or hardware.get("cpu") or {}).get("model") or values["settings"]["device"]
     figure.suptitle(
-        f"Block-sparse attention against dense, random blocks of {block_size}, {device}", fontsize=11
+        f"Block-sparse attention against dense, random blocks of {block_size}, {device_name(values)}",
+        fontsize=11,
     )
     figure.tight_layout(rect=(0, 0, 1 - 1.4 / (3.9 * count + 1.4), 1))
     handles |= {name: handles.pop(name) for name in ("FlexAttention", "1 / density") if name in handles}

@@ -4,14 +4,20 @@
     python -m benchmarks.calls.calls --device cuda                    # frames, first detections, products
     python -m benchmarks.calls.calls --rows service vectors
 
-Rows: ``commands`` (``--help``, a query in a fresh process), ``vectors`` (a query over 20,000 x 64, alone and
-with a busy core), ``store`` (durable inserts, LSH, filtered queries), ``service`` (eight clients on the same
-cores), ``frames`` (a call, a stream, a batch, against the dense baseline), ``large`` (a million points),
-``busy`` (frames with a busy core, against the dense baseline), ``waiting`` (frames by how threads wait, with
-no core, one and all cores busy), ``openvino`` (frames against the dense network of PointPillars alone in
-OpenVINO; no rows where that is not installed), ``first`` (detections of a fresh process), ``products``
-(``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention`` against torch's own calls), ``plans`` (the same
-calls with launch plans and without).
+``--rows`` chooses among:
+
+- ``commands``: ``--help`` and a query, each in a fresh process.
+- ``vectors``: a query over 20,000 vectors of 64 numbers, alone and with a busy core.
+- ``store``: durable inserts, LSH queries, filtered queries.
+- ``service``: eight clients on the same cores.
+- ``frames``: a call, a stream and a batch, compared with the dense baseline.
+- ``large``: a frame of a million points.
+- ``busy``: frames with a busy core, compared with the dense baseline.
+- ``waiting``: frames by waiting policy of the threads, with no core, one core and all cores busy.
+- ``openvino``: frames compared with the dense network of PointPillars in OpenVINO, if that is installed.
+- ``first``: the first detections of a fresh process.
+- ``products``: ``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention``, compared with torch's calls.
+- ``plans``: the same calls with launch plans and without.
 """
 
 from __future__ import annotations

@@ -12,7 +12,17 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-_STAGE_COLOURS = [f"C{index}" for index in range(10)]
+from benchmarks.lib.environment import device_name
+
+#: Stages that are drawn as one bar, and its colour.
+_PARTS = {
+    "encoder": (("pillars", "encoder"), "#5b5b5b"),
+    "backbone": (("backbone",), "#0072b2"),
+    "neck": (("neck",), "#56b4e9"),
+    "head": (("head",), "#009e73"),
+    "refinement": (("refine",), "#e69f00"),
+    "NMS": (("proposal NMS", "NMS"), "#cc79a7"),
+}
 _SIDE_COLOURS = {"sparse": "#0072b2", "dense": "#d55e00"}
 
 
@@ -26,6 +36,10 @@ def draw(values: dict[str, Any], path: Path) -> None:
         squeeze=False,
         layout="constrained",
     )
+    threads = values["environment"]["threads"]
+    figure.suptitle(
+        f"Sparse detector and dense baseline, {device_name(values)}, {threads} threads", fontsize=11
+    )
     _draw_stages(axes[0, 0], values)
     if with_scaling:
         _draw_scaling(axes[0, 1], values)
@@ -37,21 +51,20 @@ def draw(values: dict[str, Any], path: Path) -> None:
 def _draw_stages(axes: Axes, values: dict[str, Any]) -> None:
     rows = values["variants"]
     names = list(rows)[::-1]
-    stages: list[str] = []
-    for row in rows.values():
-        stages += [stage for stage in row["stages_ms"] if stage not in stages]
     left = [0.0] * len(names)
-    for colour, stage in zip(_STAGE_COLOURS, stages, strict=False):
-        widths = [rows[name]["stages_ms"].get(stage, 0.0) for name in names]
-        axes.barh(names, widths, left=left, color=colour, label=stage, height=0.7)
+    for part, (stages, colour) in _PARTS.items():
+        widths = [sum(rows[name]["stages_ms"].get(stage, 0.0) for stage in stages) for name in names]
+        axes.barh(names, widths, left=left, color=colour, label=part, height=0.7)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for position, name in enumerate(names):
         axes.text(
             left[position], position, f" {rows[name]['time']['median_ms']:.0f} ms", va="center", fontsize=9
         )
     axes.set_xlim(0, max(left) * 1.15)
-    axes.set_xlabel("milliseconds a frame, by stage (label: median of the whole frame)")
-    axes.set_title(f"{values['settings']['frames']} frames, {values['frames']['kind']}", fontsize=10)
+    axes.set_xlabel("milliseconds per frame (number: median of the whole frame)")
+    axes.set_title(
+        f"Time by stage, {values['settings']['frames']} frames of {values['frames']['kind']}", fontsize=10
+    )
     axes.legend(fontsize=8, loc="best", ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -81,8 +94,8 @@ def _draw_scaling(axes: Axes, values: dict[str, Any]) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("area in range, m²")
-    axes.set_ylabel("milliseconds a frame, float32")
-    axes.set_title("Cost against scene", fontsize=10)
+    axes.set_ylabel("milliseconds per frame, float32")
+    axes.set_title("Time against area", fontsize=10)
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -63,6 +63,9 @@ _SAME_BOX_IOU = 0.7
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     options = _options(arguments)
+    if options.draw_from:
+        chart.draw(json.loads(options.draw_from.read_text()), options.png)
+        return 0
     device = torch.device(options.device)
     configure(device, options.threads)
     source = WeightSource.open(options.weights, options.dense_weights, options.config, seed=options.seed)
@@ -98,8 +101,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--compile-limit-s", type=float, default=120.0, help="give up compiling after this long"
     )
     parser.add_argument("--png", type=Path, help="draw a chart as well")
+    parser.add_argument("--draw-from", type=Path, help="only draw this result file (needs --png)")
     parser.add_argument("--memory-of", metavar="ROW", help=argparse.SUPPRESS)
     options = parse(parser, arguments)
+    if options.draw_from and not options.png:
+        parser.error("--draw-from needs --png")
     options.frames = options.frames or (8 if options.quick else 20)
     options.rounds = options.rounds or (2 if options.quick else 3)
     return options

@@ -51,6 +51,13 @@ def describe(device: torch.device) -> dict[str, Any]:
     }
 
 
+def device_name(values: dict[str, Any]) -> str:
+    """Return the model of the device that a result was measured on: the GPU if there is one."""
+    hardware: dict[str, Any] = values["environment"]["hardware"]
+    model: str = (hardware["gpu"] or hardware["cpu"])["model"]
+    return model
+
+
 def _code() -> dict[str, Any]:
     """Commit and dirty flag (None outside a git checkout), and a digest of the sources that always works."""
     return {"commit": _git("rev-parse", "HEAD"), "dirty": is_dirty(), "source_sha256": source_digest(ROOT)}

@@ -1,14 +1,17 @@
-"""The memory's index on a GPU against faiss on the same GPU: three kinds of vectors, several numbers of them.
+"""The memory's index compared with faiss on the same GPU: three kinds of vectors, several counts.
 
     python -m benchmarks.memory.memory_cuda_peers --device cuda --sentences FILE.npy --budget-s 500
 
-Sides: ours with a target recall (.95 and .99 of the ten nearest), with default cells, with a scan of all
-codes, and exact; faiss flat and IVF in half precision; IVF-PQ with codes of 64 bytes, alone and refined by
-exact scores. Vectors of 256 numbers around 1,000 centres, or without clusters and of a spectrum that falls as
-one through the square root of its number, and real sentences (``python -m
-benchmarks.memory.real_embeddings``). Both sides are called as a user calls them, with queries on the device.
-Times are device times from the call to its answer. On a CPU the same runs through faiss-cpu, to test this
-file.
+Our index runs with a target recall (.95 and .99 of the ten nearest), with default cells, with a scan of all
+codes, and exactly. faiss runs flat and IVF in half precision, and IVF-PQ with codes of 64 bytes, alone and
+refined by exact scores.
+
+The vectors have 256 numbers. They lie around 1,000 centres, or they have no clusters and a spectrum that
+falls with the inverse square root. A third kind are embeddings of real sentences
+(``python -m benchmarks.memory.real_embeddings``).
+
+The calls are those of a user, with queries on the device. Times are device times from the call to its answer.
+On a CPU the same code runs with faiss-cpu, to test this file.
 """
 
 from __future__ import annotations
@@ -231,7 +234,7 @@ def _refined(vectors: Tensor, index: Any, probes: int, asked: Tensor) -> Tensor:
 def compare(
     data: Data, facts: dict[str, Any], options: Any, enough: Callable[[], bool], notes: list[str]
 ) -> list[dict[str, Any]]:
-    """Recall, time and memory of all sides; a side that fails, or that there is no time for, is a note.
+    """Return recall, time and memory of all sides; a side that fails or finds no time left becomes a note.
 
     Args:
         data: to search.

@@ -2,12 +2,15 @@
 
     python -m benchmarks.memory.retention --png retention.png
 
-A robot's months are simulated (`retention_world`) and offered to the store. *Value*: an observation is
-worth what later questions need of it and its event's own worth (`retention_value`), which no store
-sees; figures are shares of what the best subset of the same size is worth. *Answers*: questions
-(`retention_questions`, which says when two answers agree) are asked of the store that kept a share and
-of one that keeps everything. The baselines are a random choice, the most recent, and the most recent of each
-place. *Parked*: the reduction of a day in front of one wall, and its remaining unique events.
+The benchmark simulates months of a robot (`retention_world`) and offers the observations to the store.
+
+- *Value*: the worth of an observation is what later questions need of it, plus the worth of its event
+  (`retention_value`). No store sees it. Figures are shares of the value of the best subset of the same size.
+- *Answers*: the store that kept a share and a store that keeps everything answer the same questions.
+  `retention_questions` decides whether two answers agree.
+- *Parked*: the reduction of a day in front of one wall, and its remaining unique events.
+
+The baselines keep a random choice, the most recent, or the most recent of each place.
 """
 
 from __future__ import annotations

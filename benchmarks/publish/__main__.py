@@ -1,12 +1,21 @@
 """Fill the blocks of README and pages from the result files.
 
-    python -m benchmarks.publish            # writes, and draws the pictures from them
-    python -m benchmarks.publish --check    # only says what would change; exit code 1 if anything would
-    python -m benchmarks.publish --add build/benchmarks/nms-cuda.json   # first publishes this, from elsewhere
-    python -m benchmarks.publish --add FILE --measured COMMIT   # of a copy of that commit that had no git
+Without options it writes the pages and draws the pictures::
 
-A copy without git does not know its commit; with ``--measured`` the digest of all sources must match that
-commit.
+    python -m benchmarks.publish
+
+With ``--check`` it lists the pages that would change, and returns 1 if there are any::
+
+    python -m benchmarks.publish --check
+
+With ``--add`` it first publishes a result of another machine::
+
+    python -m benchmarks.publish --add build/benchmarks/nms-cuda.json
+
+A copy without git does not know its commit. Name it with ``--measured``; the digest of all sources must then
+match that commit::
+
+    python -m benchmarks.publish --add FILE --measured COMMIT
 """
 
 from __future__ import annotations
@@ -19,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention import sparse_attention
+from benchmarks.detector import detector
 from benchmarks.layers import nm_linear
 from benchmarks.lib.environment import ROOT, full_commit, source_digest_of
 from benchmarks.lib.results import RESULTS
@@ -31,6 +41,7 @@ _PICTURES = {
     "solvers-cuda": solvers.main,
     "nm_linear-cuda": nm_linear.main,
     "sparse_attention-cuda": sparse_attention.main,
+    "detector-cpu": detector.main,
 }
 
 

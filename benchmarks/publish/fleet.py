@@ -23,8 +23,8 @@ _ADDED = Table(
     columns=[
         Column("side", "side"),
         Column("rows", "rows", ",d"),
-        Column("added per second, 1,000 at a time", "added_per_s", ",.0f"),
-        Column("one by one", "added_singly_per_s", ",.0f"),
+        Column("added per second, 1,000 per commit", "added_per_s", ",.0f"),
+        Column("one per commit", "added_singly_per_s", ",.0f"),
         Column("by 8 threads", "added_by_threads_per_s", ",.0f", "–"),
         Column("making the index, s", "index_s", ",.1f"),
         Column("bytes per row", "bytes_per_row", ",.0f"),

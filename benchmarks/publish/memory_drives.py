@@ -9,7 +9,7 @@ from benchmarks.publish.text import Column, Table, Values
 
 _GROUPS = {
     "labels": "labels, {drives} drives there and back",
-    "labels, beside": "the same, 0.5 m beside on the way back",
+    "labels, beside": "the same, 0.5 m to the side on the way back",
     "our detector": "our detector, {drives} drives",
     "CenterPoint": "CenterPoint, {drives} drive",
     "without poses": "labels without poses, {drives} sequences",
@@ -25,7 +25,7 @@ def _rows(values: Values) -> list[Row]:
     for group, sides in values["summary"].items():
         for side, figures in sides.items():
             first = side == next(iter(sides))
-            words = f"{_GROUPS[group].format(drives=drives[group])}: {figures['things']} things"
+            words = f"{_GROUPS[group].format(drives=drives[group])}: {figures['things']} objects"
             found.append((words if first else "", _SIDES.get(side, side), figures))
     return found
 
@@ -73,9 +73,9 @@ _COST = Table(
     columns=[
         Column("boxes of", lambda row: row[0]),
         Column("memory", lambda row: row[1]),
-        Column("kB a drive", _figure("kilobytes"), ",.0f", "in memory only"),
+        Column("kB per drive", _figure("kilobytes"), ",.0f", "in memory only"),
         Column("ms per frame to remember", _figure("remembering_ms_a_frame"), ".2f"),
-        Column("ms a question", _figure("question_ms"), ".2f"),
+        Column("ms per question", _figure("question_ms"), ".2f"),
     ],
 )
 

@@ -1,4 +1,4 @@
-"""The product of CSR with a vector as a first course on GPUs would write it: a thread a row. Here to lose."""
+"""CSR times a vector with one thread per row, as textbooks start: the slow baseline."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -32,7 +32,7 @@ def _row_kernel(row_ptr, col, values, x, y, rows, BLOCK: tl.constexpr):
 
 
 def naive_product(csr: CSR, x: Tensor) -> Callable[[], Tensor]:
-    """Computes ``csr @ x`` in float32 at each call, always into the same memory."""
+    """Compute ``csr @ x`` in float32 at each call, always into the same memory."""
     rows = csr.shape[0]
     y = torch.empty(rows, device=x.device)
 

@@ -10,6 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from benchmarks.lib.environment import device_name
+
 _TEXT, _FAINT, _GRID = "#1f2933", "#5f6b7a", "#e4e8ee"
 #: Okabe and Ito's blue and vermilion, which stay apart for colour-blind eyes.
 _COLOURS = {"ours": "#0072b2", "classic": "#d55e00"}
@@ -37,10 +39,8 @@ def draw(values: dict[str, Any], path: Path) -> None:
         _draw_panel(panel, panels[name], largest)
         panel.set_title(_title(name, values["summary"][name]), loc="left", fontsize=10, color=_TEXT)
     _label_rows(axes[0], next(iter(panels.values())))
-    hardware = values["environment"]["hardware"]
-    machine = hardware["gpu"]["model"] if hardware["gpu"] else hardware["cpu"]["model"]
     figure.suptitle(
-        f"Time of the chosen format over the fastest, {machine}",
+        f"Time of the chosen format over the fastest, {device_name(values)}",
         fontsize=12,
         color=_TEXT,
         x=0.01,

@@ -23,6 +23,7 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
+from benchmarks.lib.environment import device_name
 from benchmarks.lib.options import common_parser, configure, parse, picture
 from benchmarks.lib.results import result, save, show
 from benchmarks.lib.timing import Side, Summary, interleave, paired_ratio
@@ -219,7 +220,8 @@ def draw(values: dict[str, Any], path: Path) -> None:
         )
     settings = values["settings"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    title = f"Poisson {settings['grid']}³, {settings['dtype']}: conjugate gradients by preconditioner"
+    problem = f"Poisson {settings['grid']}³, {settings['dtype']}, {device_name(values)}"
+    title = f"{problem}: conjugate gradients by preconditioner"
     save_convergence_picture(results, path, title=title)
 
 

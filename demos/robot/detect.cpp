@@ -1,9 +1,9 @@
-// Boxes of scans without Python: the package that `perceive export WEIGHTS --format aoti` writes.
+// Detect boxes in scans without Python, with a package from `perceive export WEIGHTS --format aoti`.
 //
 //   detect DETECTOR.pt2 SCAN.bin ...
 //
-// A scan is float32 x, y, z (metres, LiDAR frame), intensity in [0, 1] of each point, as KITTI's files are. Printed
-// is a line a box: scan, class number, score, x, y, z, length, width, height, yaw. Build (see CMakeLists.txt):
+// A scan has float32 x, y, z (metres, LiDAR frame) and intensity in [0, 1] per point, as in KITTI. The program prints
+// one line per box: scan, class number, score, x, y, z, length, width, height, yaw. Build (see CMakeLists.txt):
 //
 //   cmake -B build -DCMAKE_PREFIX_PATH="$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 //   cmake --build build
@@ -21,7 +21,7 @@
 
 namespace {
 
-// Points (N, 4) of a file.
+// Read the points (N, 4) of a file.
 at::Tensor read_scan(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) throw std::runtime_error(path + ": cannot be read");

@@ -27,8 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
     )
     # recall demo runs other commands; completion describes them.
-    parser.set_defaults(main=main, parser=parser)
+    parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(arguments)
+    from sparse_core.common.console import log_to_console  # Imports rich, which --help does not need.
+
+    log_to_console(options.verbosity)
     errors = (RecallError, SparseError, ImportError, ValueError, TypeError, OSError)
     return run_command("recall", options, errors)

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import TaskProgressColumn
 
 from memory.persistence.postgres.address import is_address, without_password
 from memory.persistence.sqlite.files import FILE_NAME
+from sparse_core.common.console import LOG, add_verbosity_options, progress_bar
 
 STORE_VARIABLE = "RECALL_STORE"
 #: Default vector length of a new store.
@@ -52,6 +54,7 @@ def add_command(
     if store:
         parser.add_argument("--store", type=place, help="store folder or postgresql:// address")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_verbosity_options(parser)
     parser.set_defaults(run=run)
     return parser
 
@@ -133,14 +136,16 @@ def integers(words: Sequence[str], what: str) -> list[int]:
     return found
 
 
+def warn_about_server(store: Path | str, findings: Sequence[str]) -> None:
+    """Log what the opening found if the store is on a server. A store in a folder logs this itself."""
+    if is_address(store):
+        for finding in findings:
+            LOG.warning(finding)
+
+
 def output() -> Console:
     """Return a console for tables on the current standard output."""
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, file=sys.stdout)
-
-
-def remark(text: str, style: str = "yellow") -> None:
-    """Print a line to standard error."""
-    Console(file=sys.stderr).print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
@@ -155,17 +160,9 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def progress(description: str) -> Iterator[Report]:
-    """Show a progress bar on standard error if it is a terminal; yields ``report(done, total)``."""
-    console = Console(file=sys.stderr)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
-    with bar:
+    """Show a progress bar and log how long the work took; yields ``report(done, total)``."""
+    started_s = time.monotonic()
+    with progress_bar(TaskProgressColumn(), transient=True) as bar:
         task = bar.add_task(escape(description), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+    LOG.debug("%s took %.1f s", description, time.monotonic() - started_s)

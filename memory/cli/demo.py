@@ -45,19 +45,19 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Import both days, merge duplicates, ask questions and draw a map."""
     with redirect_stdout(io.StringIO()) if options.json else nullcontext():
-        shown = _show(options.out, options.main)
+        shown = _show(options.out, options.main, ["-q"] if options.verbosity < 0 else [])
     if options.json:
         print_json(shown)
     return 0
 
 
-def _show(out: Path, main: Main) -> dict[str, Any]:
+def _show(out: Path, main: Main, quiet: Sequence[str]) -> dict[str, Any]:
     folder, picture = out / MAP, out / "town.png"
     days = _write_days(out)
     say("A robot drove through a small simulated town on two mornings. Overnight, cars came, left and moved.")
     say(f"`perceive track` wrote what it saw to {' and '.join(map(str, days))}\n")
     for day in days:
-        _command(main, "import", f"{folder}", f"{day}", "--map", MAP, "--recording", day.stem)
+        _command(main, "import", f"{folder}", f"{day}", "--map", MAP, "--recording", day.stem, *quiet)
     with MemoryStore.open(folder) as store:
         before = len(store)
         store.consolidate()
@@ -73,7 +73,7 @@ def _show(out: Path, main: Main) -> dict[str, Any]:
             memory.id or 0 for memory in memories if memory.state == "gone" and memory.label == "Car"
         )
     for id in gone[:1]:
-        _command(main, "explain", f"{folder}", f"{id}")
+        _command(main, "explain", f"{folder}", f"{id}", *quiet)
     draw_map(picture, memories, title=f"{len(memories)} memories of two mornings")
     say(f"{picture} shows the memories from above; crosses mark objects that are gone.")
     say("Next steps:")

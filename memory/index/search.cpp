@@ -1,15 +1,15 @@
-// Searches in one pass, for one query after another: hash tables as memory/index/lsh.py has them, and rows.
+// Search in the hash tables of memory/index/lsh.py, or in a list of rows, one query after another.
 //
-// Which rows are compared is the same to the bit as there: costs are the same operations in the same order, and
-// everything after them is counted in whole numbers. Projections and scores are sums of their own, each in one
-// order whatever the number of queries, so that an answer does not depend on who asks at the same time.
+// This code and lsh.py compare exactly the same rows: both compute costs with the same operations in the same
+// order, and all later steps count whole numbers. Projections and scores may differ in their last bits. Their sums
+// run in one order for any number of queries, so concurrent queries do not change an answer.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-// The same source for processors with wider registers; chosen when the library is loaded.
+// Compile functions for AVX2 too; the loader chooses the variant that the processor supports.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDEST __attribute__((target_clones("avx2", "default")))
 #else
@@ -25,14 +25,14 @@ struct Buckets {
   const int32_t* postings;
   int64_t start;
   int64_t address_bits;
-  int64_t wide;  // Whether offsets have 64 bits.
+  int64_t wide;  // 1 if offsets have 64 bits, else 0.
 };
 
-// (rows, width) numbers, the first of them in one place and the others in another.
+// (rows, width) numbers: the first `count` rows are in `fixed`, the others in `grown`.
 struct Rows {
   const void* fixed;
   const void* grown;
-  int64_t count;  // Of fixed ones.
+  int64_t count;  // Rows in `fixed`.
 };
 
 struct Index {
@@ -55,15 +55,15 @@ WITHIN const T* row_of(const Rows& rows, int64_t row, int64_t width) {
                           : static_cast<const T*>(rows.grown) + (row - rows.count) * width;
 }
 
-// Whole numbers that rise with floats that are not negative.
+// Map a float that is not negative to an integer, so that integers have the order of the floats.
 WITHIN uint32_t key_of(float number) {
   uint32_t bits;
   std::memcpy(&bits, &number, 4);
   return bits;
 }
 
-// Numbers that are worked on together, whatever the registers: sums are in one order on every processor. They lie
-// in registers of a width that there is; wider ones the compiler would take apart number by number.
+// Numbers per step. It is the same on every processor, so that sums have one order. Vector types have the width of
+// real registers, because compilers split wider ones into single numbers.
 constexpr int64_t kLanes = 16;
 #if defined(__x86_64__)
 constexpr int64_t kWide = 8;
@@ -75,7 +75,7 @@ typedef float Floats __attribute__((vector_size(4 * kWide)));
 typedef int32_t Words __attribute__((vector_size(4 * kWide)));
 typedef uint16_t Halves __attribute__((vector_size(2 * kWide)));
 
-// Finite numbers of half precision; no step of it is too small for single precision.
+// Convert finite half-precision numbers; all of them are exact in single precision.
 WITHIN void widen(const Halves& halves, Floats& found) {
   const Words bits = __builtin_convertvector(halves, Words);
   const Words rest = bits & 0x7fff;
@@ -85,7 +85,7 @@ WITHIN void widen(const Halves& halves, Floats& found) {
   found = reinterpret_cast<Floats>(number | (bits & 0x8000) << 16);
 }
 
-// Add the products of as many numbers as there are lanes.
+// Add the products of kLanes numbers.
 WITHIN void add_products(const uint16_t* row, const float* query, Floats* sums) {
 #pragma GCC unroll 4
   for (int64_t part = 0; part < kParts; ++part) {
@@ -98,7 +98,7 @@ WITHIN void add_products(const uint16_t* row, const float* query, Floats* sums) 
   }
 }
 
-// The sum of products, in one order.
+// Return the dot product, summed in a fixed order.
 WITHIN float product(const uint16_t* row, const float* query, int64_t dim) {
   Floats sums[kParts] = {};
   int64_t at = 0;
@@ -117,8 +117,8 @@ WITHIN float product(const uint16_t* row, const float* query, int64_t dim) {
   return lanes[0];
 }
 
-// Coordinates of up to four queries along the directions. Eight numbers of a query at a time, which only saves
-// reading and writing sums: each is added in turn.
+// Project up to four queries onto the directions. Each step takes eight numbers of a query, to read and write sums
+// less often; the order of the sums stays the same.
 template <int QUERIES>
 WITHIN void project(const Index& index, const float* queries, float* projected) {
   constexpr int64_t kTogether = 8;
@@ -154,9 +154,9 @@ WITHIN void project(const Index& index, const float* queries, float* projected) 
             index.directions[at * columns + column] * queries[query * index.dim + at];
 }
 
-// The number at a place of the order of some that are not negative, and 0 where there are none.
+// Return the number at a place of the rising order; numbers are not negative. Return 0 without numbers.
 WITHIN float ranked_at(const std::vector<float>& numbers, int64_t place, std::vector<uint32_t>& counts) {
-  // By the upper, the middle and the lower bits.
+  // Radix selection: upper, middle, then lower bits.
   uint32_t known = 0, mask = 0;
   for (const auto& [shift, bits] : {std::pair{21, 11}, std::pair{10, 11}, std::pair{0, 10}}) {
     counts.assign(int64_t{1} << bits, 0);
@@ -175,14 +175,14 @@ WITHIN float ranked_at(const std::vector<float>& numbers, int64_t place, std::ve
   return found;
 }
 
-// The least of the ``count`` largest of some numbers that are not negative: bit by bit, which has no branches.
+// Return the smallest of the `count` largest numbers; numbers are not negative. Works bit by bit, without branches.
 WITHIN float least_of_largest(const float* numbers, int64_t size, int32_t count) {
   int32_t found = 0;
   for (int32_t bit = 1 << 30; bit; bit >>= 1) {
     const int32_t tried = found | bit;
     int32_t larger = 0;
     for (int64_t at = 0; at < size; ++at) {
-      int32_t key;  // Whole numbers with a sign: not every processor compares those without.
+      int32_t key;  // Signed, because some processors compare only signed integers.
       std::memcpy(&key, numbers + at, 4);
       larger += key >= tried;
     }
@@ -203,7 +203,7 @@ struct Room {
   std::vector<uint8_t> distances;
 };
 
-// The least costly values of each function: ``depth`` of them, by rising axis.
+// Find the `depth` values with the lowest cost of each function, in the order of their axes.
 WITHIN void rank_values(const Index& index, const float* projected, int64_t depth, Room& room) {
   room.values.resize(index.functions * depth);
   room.costs.resize(index.functions * depth);
@@ -221,7 +221,7 @@ WITHIN void rank_values(const Index& index, const float* projected, int64_t dept
     int64_t found = function * depth;
     for (int64_t axis = 0; axis < index.width; ++axis) {
       const float size = room.sizes[axis];
-      // Of equal ones those of the lower axes.
+      // Among equal sizes, lower axes win.
       if (size < threshold || (size == threshold && equal-- <= 0)) continue;
       const float less = most - size;
       room.costs[found] = less * less;
@@ -230,7 +230,7 @@ WITHIN void rank_values(const Index& index, const float* projected, int64_t dept
   }
 }
 
-// Addresses to look up: the pairs of values that cost least over all tables.
+// Choose the addresses to look up: the pairs of values with the lowest cost over all tables.
 WITHIN void choose_codes(const Index& index, int64_t depth, int64_t probes, Room& room) {
   const int64_t all = index.tables * depth * depth;
   room.sums.resize(all);
@@ -255,7 +255,7 @@ WITHIN void choose_codes(const Index& index, int64_t depth, int64_t probes, Room
   }
 }
 
-// The rows of some buckets that count, each once.
+// Collect the rows of the chosen buckets, each once; `counts` excludes rows.
 template <typename Offset>
 WITHIN void read_buckets(const Index& index, const Buckets& buckets, const uint8_t* counts, Room& room) {
   const Offset* offsets = static_cast<const Offset*>(buckets.offsets);
@@ -282,7 +282,7 @@ WITHIN void read_buckets(const Index& index, const Buckets& buckets, const uint8
   }
 }
 
-// About ``most`` of the rows, those whose sketches differ least, in rising order.
+// Choose about `most` rows, those with the most similar sketches, and sort them.
 WITHIN void choose_rows(const Index& index, const float* projected, int64_t most, Room& room) {
   room.kept.clear();
   if (static_cast<int64_t>(room.rows.size()) <= most) {
@@ -307,7 +307,7 @@ WITHIN void choose_rows(const Index& index, const float* projected, int64_t most
   for (size_t at = 0; at < room.rows.size(); ++at)
     if (room.distances[at] < limit || (!cut && room.distances[at] == limit)) room.kept.push_back(room.rows[at]);
   if (cut) {
-    // Very many equal sketches are copies: the lowest rows stand for them.
+    // So many equal sketches are copies of one vector: keep the lowest rows.
     std::vector<int32_t>& equal = room.values;
     equal.clear();
     for (size_t at = 0; at < room.rows.size(); ++at)
@@ -318,7 +318,7 @@ WITHIN void choose_rows(const Index& index, const float* projected, int64_t most
   std::sort(room.kept.begin(), room.kept.end());
 }
 
-// The k best, equal ones by rising id.
+// The k rows with the highest scores; lower ids win ties.
 class Best {
  public:
   explicit Best(int64_t k) : k_(static_cast<size_t>(k)) {}
@@ -357,7 +357,7 @@ class Best {
   std::vector<Scored> found_;
 };
 
-// Compare rows of a list, or those from start to stop where there is none, as far as they count.
+// Score the rows of a list, or rows start to stop if `positions` is null; `counts` excludes rows.
 template <typename Position>
 WITHIN void compare(const Rows& vectors, const int64_t* ids, const float* query, int64_t dim,
                     const Position* positions, int64_t start, int64_t stop, const uint8_t* counts, Best& best) {
@@ -376,10 +376,10 @@ WITHIN void compare(const Rows& vectors, const int64_t* ids, const float* query,
 
 }  // namespace
 
-// Fills in the k nearest of (count, dim) queries as far as there are so many; the rest is left as it is.
+// Write the k nearest rows of (count, dim) queries; entries beyond the number of rows keep their content.
 //
-// vectors: dim halves each. ids: by position. stop: rows; those that are in no table are all compared.
-// counts: by row whether it counts, or null. Numbers are checked before.
+// vectors: dim half-precision numbers each. ids: by row. stop: number of rows; all rows that are in no table are
+// compared. counts: 0 for rows to exclude, or null. The caller has checked the arguments.
 extern "C" WIDEST void lsh_search(const Index* given, const Rows* vectors, const int64_t* ids, const float* queries,
                                   int64_t count, int64_t k, int64_t depth, int64_t probes, int64_t rerank,
                                   int64_t stop, const uint8_t* counts, float* scores, int64_t* found) {
@@ -419,7 +419,7 @@ extern "C" WIDEST void lsh_search(const Index* given, const Rows* vectors, const
   }
 }
 
-// The same for one query by comparing rows start to stop, or where there are positions these of them.
+// Do the same for one query, over rows start to stop, or over entries start to stop of `positions`.
 extern "C" WIDEST void rows_search(const Rows* vectors, const int64_t* ids, const float* query, int64_t dim, int64_t k,
                                    const int64_t* positions, int64_t start, int64_t stop, const uint8_t* counts,
                                    float* scores, int64_t* found) {

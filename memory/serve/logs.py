@@ -13,11 +13,17 @@ REQUESTS = logging.getLogger("memory.serve.requests_log")
 FIELDS = ("client", "method", "path", "status", "ms")
 
 
-def log_config(*, verbose: bool, as_json: bool) -> dict[str, Any]:
-    """Return the argument of :func:`logging.config.dictConfig`; ``verbose`` logs requests too."""
+def log_config(*, verbosity: int, as_json: bool) -> dict[str, Any]:
+    """Return the argument of :func:`logging.config.dictConfig`.
+
+    Args:
+        verbosity: -1 logs errors only, 0 also warnings, 1 also requests.
+        as_json: log lines of JSON.
+    """
+    warnings = "ERROR" if verbosity < 0 else "WARNING"
     loggers = {
         name: {"level": level, "handlers": ["lines"], "propagate": False}
-        for name, level in (("uvicorn", "WARNING"), ("memory", "INFO" if verbose else "WARNING"))
+        for name, level in (("uvicorn", warnings), ("memory", "INFO" if verbosity > 0 else warnings))
     }
     return {
         "version": 1,

@@ -59,7 +59,7 @@ def serve(
     port: int = 8713,
     token: str | None = None,
     options: ServeOptions | None = None,
-    verbose: bool = False,
+    verbosity: int = 0,
     json_log: bool = False,
     ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -72,7 +72,7 @@ def serve(
         port: 0 for any free port.
         token: see :func:`memory.serve.create_app`.
         options: limits.
-        verbose: log each request.
+        verbosity: -1 logs errors only, 0 also warnings, 1 also each request.
         json_log: log as JSON.
         ready: called with the address of the page when the service accepts requests.
 
@@ -110,8 +110,8 @@ def serve(
         http=protocol(limits.header_timeout_s, limits.body_timeout_s, limits.max_connections),
         # uvicorn refuses from this number on, so add one.
         limit_concurrency=limits.max_connections + 1,
-        log_config=log_config(verbose=verbose, as_json=json_log),
-        log_level="warning",
+        log_config=log_config(verbosity=verbosity, as_json=json_log),
+        log_level="error" if verbosity < 0 else "warning",
         access_log=False,  # It would contain tokens.
         server_header=False,
         proxy_headers=False,

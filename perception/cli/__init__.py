@@ -43,11 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
     options = parser.parse_args(words)
-    from perception.cli.console import log_to_console  # Imports rich, which --help does not need.
+    # These import rich, which --help does not need.
+    from perception.cli.console import scan_warnings_logged
+    from sparse_core.common.console import log_to_console
 
     log_to_console(options.verbosity)
     errors = (PerceptionError, SparseError, ImportError, ValueError, OSError, FloatingPointError)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), scan_warnings_logged():
         warnings.simplefilter("ignore" if options.command in _SHOW_WARNINGS else "default", ScanWarning)
         return run_command("perceive", options, errors)
 

@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from perception.cli.console import (
-    LOG,
-    OUTPUT,
-    add_command,
-    add_device_option,
-    add_weights_option,
-    progress_bar,
-)
+from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option
+from sparse_core.common.console import LOG, progress_bar
 from sparse_core.common.table import Column, Table, cell
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import LOG, OUTPUT, add_command, progress_bar
+from perception.cli.console import OUTPUT, add_command
 from perception.data.convert import TARGETS, convert
+from sparse_core.common.console import LOG, progress_bar
 
 
 def add_parser(commands: Any) -> None:

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import OUTPUT, add_command, progress_bar
+from perception.cli.console import OUTPUT, add_command
 from perception.cli.scans.options import add_scan_options, columns_of, transform_of
 from perception.cli.train.command import resolve_config
 from perception.config import PillarConfig, TrainConfig, load_config
+from sparse_core.common.console import progress_bar
 
 #: Weights that fine-tuning starts from by default.
 _START = "pointpillars-kitti"

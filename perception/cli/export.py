@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from perception.checkpoints.weights import load_weights
-from perception.cli.console import LOG, OUTPUT, REMARKS, add_command
+from perception.cli.console import OUTPUT, add_command
 from perception.cli.options import add_range_option, range_of
 from perception.export import FORMATS, SUFFIXES, export_network
 from perception.model.ranging import in_range
+from sparse_core.common.console import LOG, REMARKS
 
 
 def add_parser(commands: Any) -> None:

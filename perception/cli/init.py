@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import LOG, OUTPUT, add_command
+from perception.cli.console import OUTPUT, add_command
+from sparse_core.common.console import LOG
 from sparse_core.common.table import Table, cell
 
 

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import OUTPUT, add_command, progress_bar
+from perception.cli.console import OUTPUT, add_command
+from sparse_core.common.console import progress_bar
 
 
 def add_parser(commands: Any) -> None:

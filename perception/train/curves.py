@@ -33,7 +33,8 @@ def plot_curves(log: str | Path, path: str | Path, *, device: str = "") -> Path:
     losses.set(xlabel="step", ylabel="loss (moving average)", yscale="log", title="Losses")
     losses.grid(alpha=0.3)
     if rows:
-        losses.legend(loc="upper right", ncols=2, frameon=False)
+        handles = losses.get_legend_handles_labels()  # Outside, because curves cross every corner.
+        figure.legend(*handles, loc="outside lower left", ncols=len(_LOSSES), frameon=False)
     step, value = _column(rows, "learning_rate")
     rate.plot(step, value, _style(step), color="tab:blue")
     rate.set(xlabel="step", title="Schedule and gradient norm")

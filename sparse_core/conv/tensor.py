@@ -98,7 +98,10 @@ class SparseTensor:
         """
         last = table.coordinates[-1:, 0].tolist()
         if last and last[0] >= batch_size:
-            raise ValueError(f"batch_size is {batch_size}, but the table has a cell of frame {last[0]}")
+            raise ValueError(
+                f"batch_size is {batch_size}, but the table has cells of frame {last[0]}. Pass"
+                f" {last[0] + 1} or more"
+            )
         return cls(features, table.coordinates, table.spatial_shape, batch_size, {"table": table})
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-// Kernel launches with everything fixed but their stream and some addresses; see launch_plan.py.
+// Repeated kernel launches in which only the stream and some addresses change; see launch_plan.py.
 //
-// Calls of the driver, and of cuSPARSELt's product, and nothing else: what ctypes does for a call takes as long as a
-// small kernel.
+// This file calls the driver and cuSPARSELt's product directly, because a call through ctypes takes as long as a small
+// kernel.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,7 +15,7 @@
 
 namespace {
 
-// As in the driver's header.
+// CUlaunchConfig of the driver's header.
 struct Config {
     unsigned grid[3];
     unsigned block[3];
@@ -25,7 +25,7 @@ struct Config {
     unsigned attribute_count;
 };
 constexpr Py_ssize_t kAttributeBytes = 72;
-// Tensor maps want this.
+// Required alignment of tensor maps, in bytes.
 constexpr std::size_t kAlignment = 64;
 
 using Entry = int (*)(const Config *, void *, void **, void **);
@@ -38,7 +38,7 @@ constexpr std::size_t kMatmulPointers = 9;
 // cusparseLtMatmulDescSetAttribute.
 using SetAttribute = int (*)(const void *, void *, int, const void *, std::size_t);
 
-// Where an address goes: shifted by a number of bytes, to a byte of the memory of the arguments.
+// Where to write an address: number of the address, bytes to add to it, and byte of the arguments' memory.
 struct Place {
     std::size_t at;
     Py_ssize_t address;
@@ -47,18 +47,18 @@ struct Place {
 };
 
 struct Step {
-    // Of a kernel; null for a product of the library.
+    // Kernel to launch; null for a product of cuSPARSELt.
     void *function = nullptr;
     Config config{};
     std::vector<unsigned char> attributes;
     std::vector<unsigned char> memory;
     std::vector<void *> arguments;
     std::vector<Place> places;
-    // Memory of the arguments of a kernel, or the pointers that the library is given.
+    // Memory of the kernel's arguments, or the pointers for cuSPARSELt.
     unsigned char *start = nullptr;
     Matmul matmul = nullptr;
     void *pointers[kMatmulPointers] = {};
-    // Where the library's descriptor takes its bias from, which other steps may have changed; null without a bias.
+    // Where cuSPARSELt's descriptor reads the bias address; other steps may change it. Null without a bias.
     std::uint64_t *current_bias = nullptr;
     std::uint64_t bias = 0;
     SetAttribute set_attribute = nullptr;
@@ -69,7 +69,7 @@ struct Step {
 struct State {
     Entry entry = nullptr;
     Move move = nullptr;
-    // Steps hold addresses of their own memory.
+    // Pointers, because a step holds addresses of its own memory and must not move.
     std::vector<std::unique_ptr<Step>> steps;
     std::vector<std::uint64_t> given;
     Py_ssize_t addresses = 0;
@@ -81,7 +81,7 @@ struct Launcher {
     State *state;
 };
 
-// The status of the driver; that of the library with its sign changed.
+// Return the status of the driver, or the negative status of cuSPARSELt.
 int run_step(const State &state, Step &step, void *stream) {
     for (const Place &place : step.places) {
         const std::uint64_t value =
@@ -109,8 +109,8 @@ int run_step(const State &state, Step &step, void *stream) {
     return state.entry(&step.config, step.function, step.arguments.data(), nullptr);
 }
 
-// The interpreter's lock is held throughout, so that threads can share the memory of the arguments, and no
-// other thread's launches come between the steps.
+// Hold the interpreter's lock throughout: threads share the memory of the arguments, and launches of other threads
+// must not come between the steps.
 PyObject *launch(PyObject *self, PyObject *const *given, std::size_t flagged, PyObject *names) {
     State &state = *reinterpret_cast<Launcher *>(self)->state;
     const Py_ssize_t count = PyVectorcall_NARGS(flagged);
@@ -251,7 +251,7 @@ bool read_kernel(PyObject *given, State &state, Step &step) {
            read_arguments(arguments, step) && read_places(places, arguments, state, step);
 }
 
-// A kernel is seven things, a product of the library four.
+// Read a step: a tuple of seven for a kernel, of four for a product of cuSPARSELt.
 bool read_step(PyObject *given, State &state) {
     if (!PyTuple_Check(given)) {
         PyErr_SetString(PyExc_TypeError, "a step is a tuple");

@@ -11,8 +11,8 @@ its predecessor still runs. The kernel must wait until all earlier writes are vi
 memory that another launch may write or still read. Before that, it may read only memory that no launch
 writes, or that was complete when its predecessor started. A kernel can let its successor start early, too.
 
-In a chain of kernels that take a few microseconds each,
-this saves about 0.3 us per kernel.
+It saves about 0.3 us per kernel,
+in a chain of kernels that take a few microseconds each.
 """
 
 # mypy: disable-error-code="no-untyped-def"

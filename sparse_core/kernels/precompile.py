@@ -1,10 +1,8 @@
 """Parallel compilation of Triton kernels before their first launch, from a list.
 
-Triton compiles each kernel at its first launch, one after the other: Python to LLVM to PTX to machine code
-and,
-in older versions, a C compiler for the launcher. A list of the kernels that a first frame compiled elsewhere
-lets
-all cores compile them at once into Triton's cache. Kernels in the pack next to the list
+Triton compiles each kernel at its first launch, one after the other: Python to LLVM to PTX to machine code.
+Older versions also run a C compiler for the launcher. A list of the kernels that a first frame compiled
+elsewhere lets all cores compile them at once into Triton's cache. Kernels in the pack next to the list
 (:mod:`sparse_core.kernels.kernel_packs`) are copied to the cache, and only their launchers are built. Kernels
 missing from the list are compiled at their launch.
 

@@ -95,7 +95,7 @@ def _task_vector(options: argparse.Namespace) -> int:
         share = report.nbytes / max(report.dense_float32, 1)
         print(
             f"{report.path}: {report.entries:,} of {report.numel:,} numbers in {report.nbytes:,} bytes,"
-            f" {share:.4f} of float32, {2 * share:.4f} of 16 bits"
+            f" {share:.2%} of the size in float32, {2 * share:.2%} of that in 16 bits"
         )
     return 0
 

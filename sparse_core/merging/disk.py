@@ -66,7 +66,7 @@ class MergeReport(Report):
             ["method", self.method],
             ["base", self.base or "-"],
             *(["model", path] for path in self.models),
-            ["tensors", f"{self.tensors:,} ({self.copied:,} of whole numbers copied)"],
+            ["tensors", f"{self.tensors:,} ({self.copied:,} integer tensors copied unchanged)"],
             ["parameters", f"{self.parameters:,}"],
             [
                 "out" if self.written else "would write",

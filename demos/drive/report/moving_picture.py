@@ -29,6 +29,7 @@ _SCALE = 2
 _WIDTH, _SEEN_HEIGHT, _LINE = 960, 420, 34
 _MAP_HEIGHTS = (110, 300)
 _BEHIND_M, _AHEAD_M, _BESIDE_M = 2.0, 58.0, 17.0
+_LEGEND = "{} objects remembered (circles: static, lines: moving)"
 _TEXT, _FAINT = "#e6edf6", "#7f8da3"
 #: Width of a point before scaling.
 _DOT = 3
@@ -103,7 +104,7 @@ class MovingPicture:
                 canvas,
                 "seen",
                 f"{seconds:4.1f} s: {len(sights.labels)} tracks in view",
-                f"things remembered: {things}; circles stood, lines moved",
+                _LEGEND.format(things),
             )
             self._frames.append(_smaller(canvas))
             self._last = (moment, pose, sights)
@@ -125,7 +126,7 @@ class MovingPicture:
             canvas = self._canvas()
             self._draw_seen(canvas, *self._last)
             things = self._draw_map(canvas, memories)
-            self._write(canvas, "asked", line, f"things remembered: {things}; circles stood, lines moved")
+            self._write(canvas, "asked", line, _LEGEND.format(things))
             self._frames += [_smaller(canvas)] * _HOLD
         options = {"quality": 55, "method": 6, "minimize_size": True} if file.suffix == ".webp" else {}
         first, *others = self._frames

@@ -12,7 +12,6 @@ from memory.cli.console import (
     counted,
     integers,
     print_json,
-    remark,
     say,
     split_words,
     undoing,
@@ -21,6 +20,7 @@ from memory.cli.filters import between
 from memory.errors import EraseError
 from memory.store import MemoryStore
 from memory.upkeep.withdrawal import withdraw
+from sparse_core.common.console import LOG
 
 
 def add_parser(commands: Any) -> None:
@@ -56,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
     with MemoryStore.open(folder, create=False) as store:
         store.get(ids)  # Report unknown ids before asking for confirmation.
         if options.secure and not options.yes and not _confirmed(len(ids)):
-            remark("nothing was erased")
+            LOG.error("nothing was erased")
             return 1
         try:
             operation = store.forget(ids, secure=options.secure, reason=options.reason)
         except EraseError as error:
-            remark(f"recall forget: {error}", style="red")
+            LOG.error("recall forget: %s", error)
             return 1
     if options.json:
         print_json({"forgotten": ids, "operation": operation, "secure": options.secure})
@@ -94,9 +94,9 @@ def _withdraw(options: argparse.Namespace) -> int:
             " other robots again"
         )
     if done.partly:
-        remark(f"kept {counted(len(done.partly))} that it also saw at other times")
+        say(f"kept {counted(len(done.partly))} that it also saw at other times")
     if done.merged_for_good:
-        remark(f"kept {counted(len(done.merged_for_good))} that can no longer be split")
+        say(f"kept {counted(len(done.merged_for_good))} that can no longer be split")
     return 0
 
 

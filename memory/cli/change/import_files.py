@@ -17,7 +17,6 @@ from memory.cli.console import (
     output,
     print_json,
     progress,
-    remark,
     say,
     shown,
     split_words,
@@ -32,6 +31,7 @@ from memory.exchange.times import parse_time
 from memory.observe.free_space import mark_free
 from memory.persistence.opening import open_database
 from memory.store import MemoryStore
+from sparse_core.common.console import LOG
 from sparse_core.common.table import Table
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def add_parser(commands: Any) -> None:
     boxes.add_argument(
         "--image-encoder",
         metavar="NAME",
-        help="also embed the image crops of objects, for recall query --like-text --encoder NAME:"
-        " class-names, a folder, or a model of the Hugging Face hub (needs sparsight[image-text])",
+        help="also embed image crops of objects, so that recall query --like-text finds them. NAME is"
+        " class-names, a folder, or a model of the Hugging Face hub (extra image-text)",
     )
     boxes.add_argument(
         "--crops",
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
         made = next((dim for dim in (source.find_dim() for source in sources) if dim is not None), DIM)
     with opened(folder, create=made is not None, dim=made) as target:
         if made is not None:
-            remark(f"created {shown(folder)} with vector length {made}")
+            LOG.info("created %s with vector length %d", shown(folder), made)
         for source in sources:
             with progress(f"importing {source.path.name}") as report:
                 done = import_source(
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
             if isinstance(source, DetectionLines):
                 _remark_on(source, done)
             for problem in done.problems:
-                remark(f"skipped: {problem}", style="red")
+                LOG.error("skipped: %s", problem)
             if not options.json:
                 say(_sentence(done, folder))
                 if done.observed:
@@ -173,43 +173,43 @@ def _remark_on(source: DetectionLines, done: ImportReport) -> None:
     """Warn about missing poses, times and vectors of imported detections."""
     path, options = source.path, source.options
     if source.without_pose:
-        remark(
+        LOG.warning(
             f"{path}: {counted(source.without_pose, 'line has', 'lines have')} no pose; the sensor is assumed"
             " at the map origin. Give --poses"
         )
     if source.clocked:
-        remark(
+        LOG.warning(
             f"{path}: {counted(source.clocked, 'line has', 'lines have')} no time; used the detection time."
             " Give --start and --rate to set times"
         )
     if source.assumed:
-        remark(
+        LOG.warning(
             f"{path}: {counted(source.assumed, 'line has', 'lines have')} no date; used the modification time"
             " of the scan file. Give --start to set the date"
         )
     if source.relative:
-        remark(
+        LOG.warning(
             f"{path}: {counted(source.relative, 'line has', 'lines have')} times before 2000, probably"
             " seconds since the start of the recording. Give --start TIME, or questions about dates fail"
         )
     if source.left_out:
         boxes = counted(source.left_out, "box", "boxes")
-        remark(f"{path}: skipped {boxes} with a low score; --min-score 0 imports all")
+        LOG.info("%s: skipped %s with a low score; --min-score 0 imports all", path, boxes)
     if options.encoder is not None and source.boxes > source.with_vector:
         boxes = counted(source.boxes - source.with_vector, "box", "boxes")
-        remark(
+        LOG.warning(
             f"{path}: {boxes} without an embedding, which similarity search does not find. Detect with"
             " weights that have an embedding head"
         )
     pictures = options.image_encoder
     if pictures is not None and source.boxes > source.pictured:
         boxes = counted(source.boxes - source.pictured, "box", "boxes")
-        remark(
+        LOG.warning(
             f"{path}: {boxes} without an image crop, which --like-text does not find. perceive detect --crops"
             " writes crops"
         )
     if pictures is not None and done.known_lines and pictures.name not in source.expected:
-        remark(
+        LOG.warning(
             f"{path}: lines that were imported before have no vectors of {pictures.name!r}. Undo that import"
             " with recall undo, then import the file again"
         )

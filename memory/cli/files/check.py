@@ -6,12 +6,21 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, print_json, progress, remark, say, split_words
+from memory.cli.console import (
+    UsageError,
+    add_command,
+    print_json,
+    progress,
+    say,
+    split_words,
+    warn_about_server,
+)
 from memory.errors import CorruptStoreError, NotAStoreError, StoreLockedError, StoreReadOnlyError
 from memory.persistence.opening import open_database
 from memory.persistence.reports import CheckReport
 from memory.persistence.sqlite.database import SqliteDatabase
 from memory.persistence.sqlite.files import FILE_NAME
+from sparse_core.common.console import LOG
 
 
 def add_parser(commands: Any) -> None:
@@ -47,12 +56,11 @@ def _check(folder: Path | str, *, repair: bool) -> CheckReport:
     """Check as the writer if possible: only the writer can compare the text index word by word."""
     try:
         with open_database(folder, create=False) as database:
-            for message in database.remarks:
-                remark(message)
+            warn_about_server(folder, database.remarks)
             return database.check(repair)
     except (StoreLockedError, StoreReadOnlyError) as error:
         if repair:
             raise
-        remark(f"{error}; checking as a reader, which leaves out the text index")
+        LOG.warning("%s; checking as a reader, which leaves out the text index", error)
     with open_database(folder, readonly=True) as database:
         return database.check()

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     with open_database(place, create=False) as database, progress("archiving") as report:
         if not database.shared:
             raise UsageError(
-                "recall archive needs a store on a server. For a folder, use recall export --between"
+                "an archive needs a store on a server. For a folder, use recall export --between"
                 " and recall forget"
             )
         from memory.archive import archive

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, output, print_json, remark, say, split_words
+from memory.cli.console import UsageError, add_command, output, print_json, say, split_words
 from memory.persistence.opening import open_database
 from memory.persistence.postgres.address import without_password
+from sparse_core.common.console import LOG
 from sparse_core.common.table import Table
 
 
@@ -30,9 +31,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("no ROLE given. Name it after the store: recall grant STORE ROLE")
     with open_database(place, create=False) as database:
         if not database.shared:
-            raise UsageError(
-                "recall grant needs a store on a server. For a folder, change the file permissions"
-            )
+            raise UsageError("grants need a store on a server. For a folder, change the file permissions")
         from memory.persistence.postgres.upkeep import Upkeep
 
         assert isinstance(database, Upkeep)
@@ -53,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     elif address is None:
         say(f"{role} may {'write' if options.write else 'read'} {known_as} with its existing password")
     else:
-        remark("address with the new password, which is shown only once:")
+        LOG.info("address with the new password, which is shown only once:")
         say(address)
     return 0
 

@@ -19,7 +19,6 @@ from memory.cli.console import (
     place,
     print_json,
     progress,
-    remark,
     say,
     shown,
     split_words,
@@ -33,6 +32,7 @@ from memory.sync import Inbox, Outbox, Receiver, SyncReport, pull, sync
 from memory.sync.outbox import PORTION
 from memory.sync.service import ServiceClient, is_service
 from memory.wording.words import duration
+from sparse_core.common.console import LOG
 
 #: First and longest pause before an unreachable target is tried again, in seconds; doubled each time.
 _PAUSES_S = (1.0, 60.0)
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         except (SyncError, StoreError) as error:
             if options.follow is None:
                 raise
-            remark(f"{error}; trying again in {pause:.0f} s")
+            LOG.warning("%s; trying again in %.0f s", error, pause)
             # A random pause keeps a fleet from reconnecting at the same moment.
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _PAUSES_S[1])
@@ -130,15 +130,17 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
         say(f"pulled: {_sentence(got)}")
     if abs(sent.ahead_ns) > LATE_NS:
         apart = duration(abs(sent.ahead_ns) / 1e9)
-        remark(
+        LOG.warning(
             f"the clock of this computer is {apart} {'ahead of' if sent.ahead_ns > 0 else 'behind'} the other"
             " side. Synchronize the clocks"
         )
     if sent.future:
-        remark(f"{robot}: {counted(sent.future)} dated in the future. Check its clock")
+        LOG.warning(f"{robot}: {counted(sent.future)} dated in the future. Check its clock")
     if sent.kept:
         changes = counted(sent.kept, "change was", "changes were")
-        remark(f"{changes} not applied: the other store forgot, erased or permanently merged these memories")
+        LOG.warning(
+            f"{changes} not applied: the other store forgot, erased or permanently merged these memories"
+        )
 
 
 @contextlib.contextmanager

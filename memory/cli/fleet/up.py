@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, print_json, remark, say
+from memory.cli.console import UsageError, add_command, print_json, say
 from memory.persistence.postgres import server
+from sparse_core.common.console import LOG
 
 
 def add_parser(commands: Any) -> None:
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"folder": str(folder), "address": address})
     else:
-        remark(
+        LOG.info(
             f"the server of {folder} is running; recall init ADDRESS creates a store, recall up --stop ends"
             " it"
         )

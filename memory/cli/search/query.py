@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.cli.change.add import read_vector
-from memory.cli.console import add_command, counted, output, print_json, remark, split_words
+from memory.cli.console import add_command, counted, output, print_json, say, split_words
 from memory.cli.filters import add_filter_options, check_labels, filter_values
 from memory.cli.listing import hit_to_json, hits_table
 from memory.cli.search.looks import look_of_text
 from memory.persistence.opening import open_database
 from memory.query import ORDERS, Query
 from memory.store import MemoryStore
+from sparse_core.common.console import LOG
 
 
 def add_parser(commands: Any) -> None:
@@ -62,13 +64,17 @@ def run(options: argparse.Namespace) -> int:
         aggregate=options.aggregate,
     )
     context = None
+    started_s = time.monotonic()
     with MemoryStore.open(folder, readonly=True) as store:
+        opened_s = time.monotonic()
         if query.aggregate and (query.embedding is not None or query.like is not None):
             context = store.context(query)
             hits = context.hits
         else:
             hits = store.query(query)
+        answered_s = time.monotonic()
         plan = store.explain(query) if options.plan else None
+    LOG.debug("opened in %.3f s, answered in %.3f s", opened_s - started_s, answered_s - opened_s)
     if not hits and options.label:
         _say_unknown(folder, options.label)
     if options.json:
@@ -80,10 +86,10 @@ def run(options: argparse.Namespace) -> int:
         print_json(answer)
         return 0
     if plan is not None:
-        remark(f"{plan.answered or 'no index'} ({plan.reason})")
+        say(f"{plan.answered or 'no index'} ({plan.reason})")
     if hits:
         if hits[0].reason:
-            remark(hits[0].reason)
+            LOG.info(hits[0].reason)
         output().print(hits_table(counted(len(hits)), hits))
         if context is not None:
             share = sum(hit.attention or 0.0 for hit in hits)
@@ -102,7 +108,7 @@ def _say_unknown(folder: Path | str, labels: Sequence[str]) -> None:
         try:
             check_labels(database, labels)
         except ValueError as error:
-            remark(str(error))
+            LOG.warning("%s", error)
 
 
 def _compared(options: argparse.Namespace) -> tuple[str, NDArray[np.float32] | None]:

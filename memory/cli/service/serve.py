@@ -8,10 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, counted, remark, say, split_words
+from memory.cli.console import UsageError, add_command, counted, say, split_words, warn_about_server
 from memory.errors import StoreLockedError
 from memory.serve.options import ServeOptions
 from memory.store import MemoryStore
+from sparse_core.common.console import LOG
 
 TOKEN_VARIABLE = "RECALL_TOKEN"
 _USUAL = ServeOptions()
@@ -39,7 +40,6 @@ def add_parser(commands: Any) -> None:
         "--rate", type=float, default=_USUAL.rate, metavar="N",
         help="maximum requests per second and client, 0 for no limit (default: %(default)g)",
     )  # fmt: skip
-    parser.add_argument("--verbose", action="store_true", help="log each request to standard error")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
 
         serve(
             store, host=options.host, port=options.port, token=token, options=limits, ready=ready,
-            verbose=options.verbose, json_log=options.json,
+            verbosity=options.verbosity, json_log=options.json,
         )  # fmt: skip
     if not options.json:
-        remark("the store is closed", style="green")
+        LOG.info("the store is closed")
     return 0
 
 
@@ -83,6 +83,5 @@ def _opened(folder: Path | str, *, readonly: bool) -> MemoryStore:
         store = MemoryStore.open(folder, readonly=readonly, create=False)
     except StoreLockedError as error:
         raise StoreLockedError(f"{error}. To serve it meanwhile, run recall serve --readonly") from error
-    for message in store.database.remarks:
-        remark(message)
+    warn_about_server(folder, store.database.remarks)
     return store

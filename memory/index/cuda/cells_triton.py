@@ -1,4 +1,4 @@
-"""The search of cells in Triton: three launches behind the product of the queries with the pivots."""
+"""Search of cells in Triton: three launches after the product of queries and pivots."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -13,16 +13,16 @@ from memory.index.cuda.codes import BINS, DIRECTIONS, QueryLevels, scale_of
 from memory.index.cuda.codes_triton import distance_of, native, read_codes, write_levels
 from memory.index.cuda.layout import Candidates, Cells, Probed, Sizes
 
-#: Pivots whose places are counted at once: fewer of them leave registers for a second query's program.
+#: Pivots whose ranks a program counts per step. With fewer, a second program fits on a multiprocessor.
 _PART, _SMALL_PART = 4096, 1024
-#: From this many queries on programs do more each, since there are enough of them.
+#: From this many queries on, each program does more, because there are enough programs.
 _MANY = 16
 _BINS = tl.constexpr(BINS)
 
 
 def candidates(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor) -> Candidates:
     """See :func:`memory.index.cuda.cells.candidates`."""
-    # Cleared by the first kernel: rows of each distance, then rows taken.
+    # Number of rows per distance, then of rows taken. The first kernel clears it.
     counts = torch.empty((len(products), BINS + 1), dtype=torch.int32, device=products.device)
     probed = probe(cells, products, sizes, overflow, counts)
     near = distances_read(cells, probed, sizes.capacity, counts)
@@ -30,7 +30,7 @@ def candidates(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor) -
 
 
 def probe(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor, counts: Tensor) -> Probed:
-    """The cells that queries read; clears ``counts``."""
+    """Choose the cells that queries read; clears ``counts``."""
     asked, device = len(products), products.device
     probes = min(sizes.probes, cells.pivots)
     shifts = torch.empty((asked, probes), dtype=torch.int32, device=device)
@@ -61,7 +61,7 @@ def probe(cells: Cells, products: Tensor, sizes: Sizes, overflow: Tensor, counts
 
 
 def distances_read(cells: Cells, probed: Probed, capacity: int, counts: Tensor) -> Tensor:
-    """(queries, capacity) int16 distances of the rows read, undefined behind them; counts them."""
+    """Return (queries, capacity) int16 distances of the rows read, then undefined values; counts them."""
     asked, probes = probed.ends.shape
     near = torch.empty((asked, capacity), dtype=torch.int16, device=counts.device)
     slots = 256 if asked >= _MANY else 128
@@ -85,7 +85,7 @@ def distances_read(cells: Cells, probed: Probed, capacity: int, counts: Tensor) 
 
 
 def take(cells: Cells, probed: Probed, near: Tensor, counts: Tensor, rerank: int) -> Candidates:
-    """The rows of the lowest distances."""
+    """Return the rows with the lowest distances."""
     asked, capacity = near.shape
     rows = torch.empty((asked, rerank), dtype=torch.int32, device=near.device)
     lengths = torch.empty(asked, dtype=torch.int32, device=near.device)

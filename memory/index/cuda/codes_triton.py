@@ -1,4 +1,4 @@
-"""Levels of queries and distances from codes in Triton, for the kernels that need them."""
+"""Query levels, and distances from codes, in Triton, for several kernels."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -20,7 +20,7 @@ _FARTHEST = tl.constexpr(BINS - 1)
 
 
 def native(tensor: Tensor) -> bool:
-    """Whether the GPU's instruction runs; the interpreter does without."""
+    """True if the GPU's instruction can run; the interpreter has none."""
     return tensor.is_cuda and isinstance(dot4, triton.JITFunction)
 
 

@@ -1,4 +1,4 @@
-"""Exact scores and the best of them in Triton: many programs score, then few rank whole numbers."""
+"""Exact scores and their maxima in Triton: many programs score, then few rank integer keys."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from memory.index.cuda.keys import RankedRows
 
-#: Rows of a step: one size, so that a row's score does not depend on the batch.
+#: Rows per step; constant, so that a row's score does not depend on the batch.
 _TILE = 8
-#: Keys that a program ranks; of more than these, several programs rank parts first.
+#: Keys that one program ranks. If there are more, several programs rank parts first.
 _KEYS = 4096
-#: From this many rows in all, programs that score more rows each still occupy the device.
+#: From this many rows on, programs that score more rows each still occupy the device.
 _MANY = 1 << 16
 
 

@@ -1,8 +1,8 @@
 """The scan in Triton: one read of the codes, then three passes over small distances that stay in the cache.
 
-The minima of groups of slots bound the threshold first: as many groups as slots are wanted have a slot at or
-below it. Only slots within this bound are counted one by one, so that the counts need few atomic additions
-(of whole numbers: their order does not matter).
+First the minima of groups of slots bound the threshold: for k slots, k groups have a slot at or below the
+bound. Then only slots within the bound are counted, which needs few atomic additions. The additions are of
+integers, so their order does not matter.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -19,7 +19,7 @@ from memory.index.cuda.codes_triton import asked_levels, distance_of, native, re
 
 _SLOTS, _GROUP = 256, 32
 _PASS = 8192
-#: Histograms of minima, so that programs seldom add to the same number.
+#: Copies of the histogram of minima, so that programs seldom add to the same number.
 _COPIES = 8
 _QUERIES_AT_ONCE = 8
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from perception.cli.console import LOG, OUTPUT, progress_bar
+from perception.cli.console import OUTPUT
 from perception.cli.detect.crops import Crops
 from perception.cli.detect.frames import ScanReader
 from perception.cli.detect.pages import open_player, play_records
@@ -26,6 +26,7 @@ from perception.engines.protocol import Engine, WorkerLost
 from perception.errors import DataError
 from perception.io.recordings.bag_scans import BagScan, BagScans
 from perception.scans.watch import OUT_OF_RANGE
+from sparse_core.common.console import LOG, progress_bar
 
 ENGINES = ("local", "ray")
 #: Most scans per task, and least number of tasks per worker.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perception.cli.console import LOG
+from sparse_core.common.console import LOG
 from sparse_core.common.table import Table, cell
 
 if TYPE_CHECKING:

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.console import (
-    LOG,
     OUTPUT,
-    REMARKS,
     add_command,
     add_device_option,
     add_precision_option,
     add_weights_option,
-    progress_bar,
 )
 from perception.cli.detect.archive import add_engine_options, detect_archive, wants_engine
 from perception.cli.detect.budget import add_budget_options
@@ -33,6 +30,7 @@ from perception.cli.scans.source import MergedScans, ScanPaths, find_scans
 from perception.cli.scans.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
 from perception.io.addresses import path_or_address
+from sparse_core.common.console import LOG, REMARKS, progress_bar
 from sparse_core.common.table import Table, cell
 
 #: Runs of more scans print no tables, because printing takes longer than detection on a GPU.

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perception.cli.console import LOG
 from perception.cli.detect.budget import Budget, budget_of
 from perception.cli.detect.crops import Crops
 from perception.cli.options import range_of
@@ -24,6 +23,7 @@ from perception.io import load_point_cloud
 from perception.io.addresses import download
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
+from sparse_core.common.console import LOG
 from sparse_core.errors import CapacityWarning
 
 

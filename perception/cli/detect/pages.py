@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perception.cli.console import LOG, progress_bar
 from perception.errors import DataError
 from perception.io.addresses import address_path
 from perception.types import Detections
+from sparse_core.common.console import LOG, progress_bar
 
 if TYPE_CHECKING:
     from perception.cli.detect.frames import ScanReader

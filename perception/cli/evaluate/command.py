@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import (
-    LOG,
     OUTPUT,
     add_command,
     add_device_option,
     add_precision_option,
     add_weights_option,
-    progress_bar,
 )
 from perception.cli.evaluate.tracking import add_tracking_option, run_tracking
 from perception.cli.options import add_range_option, add_rename_option, range_of, renames_of
@@ -25,6 +23,7 @@ from perception.data.types import Part
 from perception.evaluate.options import JudgeOptions, MatchRule
 from perception.evaluate.thresholds import ScoreChoice
 from perception.types import Boxes3D, Detections
+from sparse_core.common.console import LOG, progress_bar
 from sparse_core.common.files import write_file
 
 if TYPE_CHECKING:

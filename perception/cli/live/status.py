@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from perception.cli.console import LOG, OUTPUT, REMARKS
+from perception.cli.console import OUTPUT
 from perception.cli.scans.options import WarningFilter
 from perception.live import Figures
+from sparse_core.common.console import LOG, REMARKS
 
 #: Counters that are printed only if they are not zero.
 _TROUBLES = {

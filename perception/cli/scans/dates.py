@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import LOG
 from perception.cli.scans.scan import Scan
 from perception.io.times import is_date, parse_date
+from sparse_core.common.console import LOG
 
 #: Assumed scan rate.
 DEFAULT_RATE_HZ = 10.0

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.checkpoints.weights import resolve_weights
-from perception.cli.console import LOG
 from perception.cli.scans.scan import Scan
 from perception.data import Frame
 from perception.errors import DataError
@@ -30,6 +29,7 @@ from perception.scans.free import free_distances
 from perception.types import Detections, PointCloud
 from perception.vectors import packed
 from sparse_core.common.columns import standing_columns
+from sparse_core.common.console import LOG
 
 #: Beyond this distance float16, in which columns are stored, is too coarse.
 _MOST_METRES = 4096.0
@@ -188,7 +188,7 @@ class Surroundings:
             if time_ns is None:
                 raise DataError(f"{source}: scan {name!r} has no time to find its pose by. Add --times FILE.")
             raise DataError(
-                f"{source}: {', '.join(poses.topics)}: no pose within a second of scan {name!r} at"
+                f"{source}: {', '.join(poses.topics)}: no pose within 1 s of scan {name!r} at"
                 f" {time_ns / 1e9:.3f} s. Check that sensor and poses use the same clock."
             )
         # The recording has poses of the sensor's own axes, not of those after the transform.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perception.cli.console import LOG, OUTPUT, progress_bar
+from perception.cli.console import OUTPUT
 from perception.cli.detect.pages import open_player
 from perception.cli.options import renames_of
 from perception.cli.records import FolderRecords
@@ -36,6 +36,7 @@ from perception.visualise.recording import RecordingMoment
 from perception.visualise.recordings import Recordings, open_recordings
 from perception.visualise.trails import Trails
 from perception.visualise.web import Player
+from sparse_core.common.console import LOG, progress_bar
 
 #: Detections, one record per frame, which --resume tracks again.
 BOXES = "boxes.jsonl"

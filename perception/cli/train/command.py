@@ -11,11 +11,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import LOG, OUTPUT, REMARKS, add_command, add_device_option
+from perception.cli.console import OUTPUT, add_command, add_device_option
 from perception.cli.options import add_range_option, range_of
 from perception.cli.train.embedding import run_embedding, trains_embedding
 from perception.config import TrainConfig, load_config
 from perception.errors import ConfigError
+from sparse_core.common.console import LOG, REMARKS
 from sparse_core.common.interruption import interruptible
 
 #: Seconds between log messages about the loss, without a terminal for a progress bar.

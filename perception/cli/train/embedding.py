@@ -9,8 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from perception.cli.console import LOG, OUTPUT, progress_bar
+from perception.cli.console import OUTPUT
 from perception.config import load_config
+from sparse_core.common.console import LOG, progress_bar
 
 __all__ = ["run_embedding", "trains_embedding"]
 

@@ -9,7 +9,9 @@ from perception.evaluate.comparison import LEVEL, Interval, MeasureComparison, R
 from perception.evaluate.reports.figure import new_figure, save_figure
 from sparse_core.common.table import Table
 
-_WIDTH_PX, _ROW_PX, _FRAME_PX = 1200, 22, 140
+_WIDTH_PX, _ROW_PX, _FRAME_PX = 1200, 22, 180
+#: Longest name of a run in a picture, in characters.
+_NAME = 100
 _CLEAR, _CHANCE = "#0072B2", "#999999"
 
 
@@ -56,6 +58,11 @@ def _verdict(row: MeasureComparison) -> str:
     return "better" if row.difference.value > 0 else "worse"
 
 
+def _short(name: str) -> str:
+    """Return the end of a long path, so that the title fits."""
+    return name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"
+
+
 def plot_comparison(comparison: RunComparison, path: str | Path) -> Path:
     """Plot differences of two runs, or the values of one, one line per measure with its interval, as PNG.
 
@@ -78,10 +85,10 @@ def plot_comparison(comparison: RunComparison, path: str | Path) -> Path:
     axes.grid(alpha=0.3)
     if compared:
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_xlabel(f"{comparison.names[0]} minus {comparison.names[1]}, percent; grey: may be chance")
+        axes.set_xlabel("A minus B, percent; grey: may be chance")
     else:
         axes.set_xlabel("percent")
-    figure.suptitle(
-        f"{LEVEL:.0%} intervals, {comparison.samples} samples of {comparison.frames} frames", fontsize=13
-    )
+    title = [f"{LEVEL:.0%} intervals, {comparison.samples} samples of {comparison.frames} frames"]
+    title += [f"{letter}: {_short(name)}" for letter, name in zip("AB", comparison.names, strict=False)]
+    figure.suptitle("\n".join(title), fontsize=11)
     return save_figure(figure, path)

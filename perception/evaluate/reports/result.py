@@ -250,5 +250,5 @@ def _plot_nuscenes(result: NuScenesResult, path: str | Path) -> Path:
         )
         for name, found in result.classes.items()
     ]
-    title = f"nuScenes precision and recall, {result.frames} frames"
+    title = f"nuScenes precision and recall, {result.frames} frames; one curve per distance of a match"
     return draw_curves(panels, title, path, columns=5, panel_px=(300, 400), least_width_px=900)

@@ -1,4 +1,4 @@
-"""Boxes in Triton, one launch: the patch's layer, two more and the decoding, 16 boxes a program.
+"""Boxes in Triton, one launch: the layer of the patch, two more, decoding; 16 boxes per program.
 
 Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """

@@ -1,7 +1,7 @@
-"""Exact top-k peaks in Triton: two launches, all multiprocessors at work, nothing sorted.
+"""Exact top-k peaks in Triton: two launches on all multiprocessors, without sorting.
 
-Scores and positions make 64-bit keys that are all different, larger for what comes first. The first kernel
-lists the keys of all peaks, in any order; the second gives each its rank by counting the keys above it. Runs
+A 64-bit key joins score and position, so all keys differ, and better peaks have larger keys. The first kernel
+lists the keys of all peaks, in any order. The second finds each rank by counting the larger keys. Runs
 on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
 
@@ -17,13 +17,13 @@ from torch import Tensor
 from perception.stages.head.types import Peaks
 from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
-#: Largest frame, in scores, that is cut into blocks of so many; the last serves all.
+#: Most scores of a frame, and its block size; the last entry holds for all larger frames.
 _BLOCKS = ((2**17, 128), (2**21, 512), (2**31, 1024))
-#: Keys that a program ranks at a time, and that it compares them with at a time: little code, because a
-#: kernel that runs once a frame finds none of its instructions in a cache.
+#: Keys that a program ranks per step, and keys that it compares them with per step. Short code is faster,
+#: because the kernel runs once per frame and its instructions are never cached.
 _OWN, _OTHERS = 8, 256
 _PROGRAMS = 128
-#: With more peaks, those that cannot be among the largest are looked for first.
+#: With more peaks, the kernel first excludes peaks that cannot be among the largest.
 _MANY = 2048
 
 

@@ -1,7 +1,7 @@
-"""Up and join, and heat, in Triton, one launch each.
+"""Upsampling and joining, and the heat map, in Triton, one launch each.
 
-The maps are small: what costs is the launch and the latency of the first loads, so the layers that follow
-each other for a row run in one program, with the hidden layers in registers. Runs on CUDA, and on a CPU
+The maps are small, so launches and the latency of the first loads cost most. Therefore one program computes
+all layers of a row and keeps hidden layers in registers. Runs on CUDA, and on a CPU
 through ``TRITON_INTERPRET=1``.
 """
 

@@ -1,9 +1,9 @@
-// A 3x3 convolution over whole maps, channels last, on Hopper's tensor cores: bias, residual, ReLU and, for the map
-// of which the heat map is made, its two further layers in the same launch.
+// A 3x3 convolution over whole maps, channels last, on Hopper's tensor cores, with bias, residual and ReLU. For the
+// last map, the same launch computes the two layers of the heat map.
 //
-// A block of threads computes 8 x (8 GROUPS) cells and N output channels. The cells that it reads lie once in shared
-// memory, a plane of cells for every 8 channels, so that a product reads a tap as the same memory 16 bytes further on
-// or a line below. The weights of all taps are on their way at once; each tap is waited for when its turn comes.
+// A block of threads computes 8 x (8 GROUPS) cells and N output channels. Shared memory holds each input cell once, in
+// one plane per 8 channels. The next tap is then the same memory 16 bytes later, or one line later. The weights of all
+// taps are fetched at once; the kernel waits for each tap just before it uses it.
 //
 // Constants: C (input channels, a multiple of 16), N (64 or 96), GROUPS (1 or 2), BF16 (0 or 1), CLASSES (of the heat
 // map; 0: none), HIDDEN (channels between the heat map's layers, 64 or 96).
@@ -15,7 +15,7 @@ typedef unsigned short u16;
 #define THREADS (128 * GROUPS)
 #define LINE (8 * GROUPS + 2)
 #define HALO (10 * LINE)
-#define PLANE (HALO | 1)  // odd, so that the planes' cells lie in different banks
+#define PLANE (HALO | 1)  // odd, so that planes use different banks
 #define PARTS (C / 8)
 #define TAP_BYTES (C * N * 2)
 #define HIDDEN_BYTES (N * HIDDEN * 2)
@@ -88,8 +88,8 @@ __device__ __forceinline__ void product(float (&d)[48], const u32 (&a)[4], u64 b
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-// Operand of 8 x 8 pieces, 128 bytes each: `deep` bytes to the next 8 of the contracted dimension, `wide` to the next
-// 8 rows.
+// Describe an operand of 8 x 8 pieces of 128 bytes. The next 8 numbers of the contracted dimension are `deep` bytes
+// away, the next 8 rows `wide` bytes.
 __device__ __forceinline__ u64 descriptor(u32 address, u32 deep, u32 wide) {
     return (u64)((address & 0x3FFFF) >> 4) | ((u64)(deep >> 4) << 16) | ((u64)(wide >> 4) << 32);
 }
@@ -112,7 +112,7 @@ __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.syn
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
-// Registers of a product must not be touched before it is waited for.
+// Stop the compiler from moving accesses to a product's registers before the wait.
 template <int M> __device__ __forceinline__ void hold(float (&x)[M]) {
 #pragma unroll
     for (int i = 0; i < M; ++i) asm volatile("" : "+f"(x[i])::"memory");
@@ -138,7 +138,7 @@ __device__ __forceinline__ float2 unpaired(u32 both) {
 __device__ __forceinline__ float2 pair_at(const float *pointer) { return *reinterpret_cast<const float2 *>(pointer); }
 
 #if CLASSES
-// The scores of the heat map for the two cells of a thread, from its part of the map as it is stored.
+// Compute heat map scores of the thread's two cells from the stored (rounded) features.
 __device__ __forceinline__ void add_heat(
     const Problem &problem, const u32 (&stored)[2][N / 8], u32 hidden, const float *numbers, int frame,
     const int (&cell)[2], const bool (&inside)[2], int lane) {
@@ -163,7 +163,7 @@ __device__ __forceinline__ void add_heat(
         float2 shift = pair_at(numbers + column);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            // Rounded as the map is.
+            // Round like the stored map.
             u32 both = pair(fmaxf(d[4 * j + 2 * i] + shift.x, 0.0f), fmaxf(d[4 * j + 2 * i + 1] + shift.y, 0.0f));
             float2 value = unpaired(both);
 #pragma unroll
@@ -215,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve(const __grid_c
     for (int item = thread; item < HIDDEN; item += THREADS) numbers[N + item] = problem.hidden_bias[item];
     for (int item = thread; item < HIDDEN * CLASSES; item += THREADS) numbers[N + HIDDEN + item] = problem.heat[item];
 #endif
-    // All above are constants; what follows is the work of the launch before, where that may still be ending.
+    // Everything above reads constants. Wait here: the previous launch may still be writing what follows.
     asm volatile("griddepcontrol.wait;" ::: "memory");
     const u16 *source = problem.features + (long long)frame * problem.height * problem.width * C;
     for (int item = thread; item < HALO * PARTS; item += THREADS) {
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve(const __grid_c
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(cells + (part * PLANE + place) * 16), "l"(from),
                      "r"(inside ? 16 : 0) : "memory");
     }
-    // Two cells of a thread: rows of the product, which are lines of eight cells.
+    // The thread's two cells. Eight rows of the product are a line of eight cells.
     int row = thread % 128 / 32 * 16 + lane / 4;
     int cell[2];
     bool inside[2];
@@ -252,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve(const __grid_c
     asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
     float d[N / 2];
-    // Not unrolled: a kernel that runs once a frame finds none of its instructions in a cache.
+    // Not unrolled: the kernel runs once per frame, so its instructions are never cached, and short code is faster.
 #pragma unroll 1
     for (int tap = 0; tap < 9; ++tap) {
         barrier_wait(barriers + 8 * tap);

@@ -1,8 +1,8 @@
-"""Lists of near cells and their tables in Triton: two launches and one.
+"""Lists of near cells in two Triton launches, and their tables in one more.
 
-The first kernel works on words of 32 cells: lines within reach are joined by OR, then each bit is spread to
-both sides; one pass gives all lists. Beside it, in the same launch, what the frame before wrote becomes that
-of an empty scene. Rows are then given as in :mod:`sparse_core.conv.grid`. Runs on CUDA, and on a CPU through
+The first kernel works on words of 32 cells. It joins lines within reach by OR, then spreads each bit to both
+sides; one pass makes all lists. Other programs of this launch restore the empty scene where the previous
+frame wrote. Cells then get rows as in :mod:`sparse_core.conv.grid`. Runs on CUDA, and on a CPU through
 ``TRITON_INTERPRET=1``.
 """
 
@@ -23,9 +23,9 @@ from sparse_core.conv.grid.layout import WORD, FixedGrid, padded_width
 from sparse_core.conv.grid.levels_triton import rows_kernel
 from sparse_core.conv.grid.triton import popcount, row_of
 
-#: Words of a program that spreads bits, finer cells of one that restores, rows of one that makes tables.
+#: Per program: words to spread, finer cells to restore, rows of tables.
 _WORDS, _RESTORED, _ROWS = 32, 32, 64
-#: Counts added up at a time, see ``rows_kernel``.
+#: Counts that are added per step, see ``rows_kernel``.
 _CHUNK = 1024
 
 
@@ -244,7 +244,7 @@ def near_lists(
         CHANNEL_LANES=triton.next_power_of_2(channels), CLASS_LANES=triton.next_power_of_2(classes),
         BLOCK_WORDS=_WORDS, RESTORE=written is not None, BLOCK_CELLS=_RESTORED, num_warps=4,
     )  # fmt: skip
-    # Block, words and words of a program of each list.
+    # For each list: block, words, and words per program.
     geometry = [number for level in range(levels) for number in (level * blocks, size, _WORDS)]
     rows_kernel[(levels * blocks,)](
         bits, words, cells, totals, counts, tuple(capacities), tuple(geometry), levels, CHUNK=_CHUNK,
@@ -290,7 +290,7 @@ def near_tables(lists: Sequence[FixedGrid], empty: EmptyMaps, fine_cells: Tensor
 
 
 def _carve(device: torch.device, lengths: Sequence[int]) -> list[Any]:
-    """Pieces of one int32 buffer, each on a boundary of 128 bytes."""
+    """Return pieces of one int32 buffer, each aligned to 128 bytes."""
     starts = [0]
     for length in lengths:
         starts.append(starts[-1] + triton.cdiv(length, WORD) * WORD)

@@ -1,10 +1,10 @@
 """Pairs of boxes whose circles meet, from a spatial hash, as Triton kernels.
 
-As in ``perception.nms``, boxes fall in levels by size, each with a grid of its own; cells of a level are
-twice those of the level below. A cell is at least two diameters wide, so that what a box may meet on its own
-level or above lies in 2 x 2 cells: those around the corner that is nearest to its centre. The cells of a
-level and a label share buckets with others by a hash, the four of a 2 x 2 block never with each other. What
-is larger than the coarsest cells, or finds its bucket full, is put aside and compared with every box.
+As in ``perception.nms``, the size of a box decides its level. Each level has a grid, with cells twice as wide
+as those of the level below. A cell is at least two diameters wide. So a box can only meet boxes of its level
+or above in 2 x 2 cells: those around the corner nearest to its centre. A hash of cell, level and label picks
+the bucket; the four cells of a 2 x 2 block never share one. Boxes larger than the coarsest cells, and boxes
+whose bucket is full, are set aside and compared with every box.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -17,23 +17,23 @@ import triton.language as tl
 from perception.stages.nms.triton import double_of, usable
 from sparse_core.kernels.launches import begin_next, wait_for_launch
 
-#: Numbers of a frame: pairs found, boxes put aside, better boxes left out, boxes kept, programs done.
+#: Counters of a frame: pairs found, boxes set aside, better boxes omitted, boxes kept, finished programs.
 NUMBERS = tl.constexpr(8)
 PAIRS_FOUND, PUT_ASIDE, LEFT_OUT, KEPT_FOUND, DONE = (tl.constexpr(place) for place in range(5))
 #: States of a box.
 SUPPRESSED, OPEN, KEPT = (tl.constexpr(state) for state in range(3))
-#: Entries of the table of levels that occur, by label.
+#: Entries, by label, of the table of levels that occur.
 LABELS = tl.constexpr(32)
 #: A pair of boxes is one int32, ``STRIDE`` times one box plus the other.
 STRIDE = tl.constexpr(32768)
-#: Side of the finest cells in metres, and levels, counted from 1. Cars, cyclists and pedestrians of usual
-#: size, which are best not split between two levels, are each well within one.
+#: Side of the finest cells in metres, and number of levels, counted from 1. Each class should be in one
+#: level: the usual sizes of cars, cyclists and pedestrians are far from the limits of a level.
 _FINEST_M, _LEVELS = tl.constexpr(11.25 / 4096), tl.constexpr(24)
 #: Coordinates are at most this many cells, so that cells are int32 and rounding stays below the slack.
 _FARTHEST = tl.constexpr(float(1 << 25))
-#: Coordinates beyond this meet everything, because squares of single precision end there.
+#: Beyond this, squares overflow in single precision, so such a box counts as meeting every box.
 _VAST_M = tl.constexpr(1e18)
-#: Bits of a tag for the level; the others are the label's lowest.
+#: Bits of a tag for the level; the other bits are the lowest ones of the label.
 _LEVEL_BITS, _LEVEL_MASK = tl.constexpr(5), tl.constexpr(31)
 
 

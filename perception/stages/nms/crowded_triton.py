@@ -1,8 +1,8 @@
-"""The greedy choice of a frame whose boxes meet more often than there is room for, as Triton kernels.
+"""Greedy choice for frames with more pairs of boxes than the lists can hold, as Triton kernels.
 
-It needs no lists: a table holds one bit for every ordered pair of boxes, as for few boxes, and one program a
-frame goes through the boxes in the order of their scores, a block at a time. Frames that fitted are left as
-they are, at the cost of two launches that read two numbers.
+A table with one bit per ordered pair replaces the lists, as for few boxes. One program per frame visits the
+boxes in the order of their scores, one block per step. Frames whose lists sufficed are left unchanged, at the
+cost of two launches that read two numbers.
 """
 
 # mypy: disable-error-code="no-untyped-def"

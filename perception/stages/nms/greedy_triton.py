@@ -1,8 +1,8 @@
-"""The greedy choice among boxes with lists of better ones that they overlap, as Triton kernels.
+"""Greedy choice among boxes; each has a list of better boxes that it overlaps. Triton kernels.
 
 A box is kept once every better box that it overlaps is suppressed, and suppressed once one of them is kept.
-Both are final whenever they are found, so boxes settle in any order and the outcome is that of going through
-them from the best to the worst.
+Both decisions are final, so boxes can be decided in any order. The result equals visiting them
+from the best to the worst.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -27,7 +27,7 @@ from perception.stages.nms.overlap_triton import iou_of
 from perception.stages.nms.triton import double_of, roughly_over
 from sparse_core.kernels.launches import begin_next, wait_for_launch
 
-#: More programs than settle the boxes of a frame; the number of open boxes is counted in multiples of it.
+#: More than the programs of a frame; the counter of open boxes is a multiple of this.
 _PROGRAMS = tl.constexpr(4096)
 
 

@@ -1,4 +1,4 @@
-"""Exact overlap of rotated boxes as a Triton device function; the arithmetic of ``perception.boxes``."""
+"""Exact overlap of rotated boxes as a Triton device function, with the arithmetic of ``perception.boxes``."""
 
 # mypy: disable-error-code="no-untyped-def"
 

@@ -1,8 +1,8 @@
-"""Rotated NMS in Triton: exact overlaps of the pairs that matter, then the greedy choice as a fixed point.
+"""Rotated NMS in Triton: exact overlaps of possible pairs, then the greedy choice as a fixed point.
 
 A box is kept once every better box that it overlaps is suppressed, and suppressed once one of them is kept.
-Both are final whenever they are found, so boxes settle in any order and the outcome is that of going through
-them from the best to the worst. The number of rounds is the length of the longest chain of decisions, a few
+Both decisions are final, so boxes can be decided in any order. The result equals visiting them
+from the best to the worst. The number of rounds is the length of the longest chain of decisions: a few
 for the proposals of a detector.
 """
 
@@ -23,9 +23,9 @@ from perception.stages.nms.common import Suppressed
 from perception.stages.nms.overlap_triton import iou_of
 from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
-#: Boxes of a word of the table, and boxes a program compares with these.
+#: Boxes per word of the table, and boxes that a program compares with them.
 _WORD, _TILE = 32, 8
-#: Boxes up to which more warps settle them sooner.
+#: Above this number of boxes, more warps are faster.
 _FEW_DECIDED = 64
 
 
@@ -78,7 +78,7 @@ def suppress(
 
 
 class _Given(NamedTuple):
-    """What both kernels of few boxes read."""
+    """Inputs of both kernels for few boxes."""
 
     boxes: Tensor
     scores: Tensor
@@ -112,7 +112,7 @@ def _choose(
         LIMIT=MAX_FIELD,
         WEIGHT=weight,
         num_warps=4,
-        enable_fp_fusion=False,  # the roundings of the exact overlap
+        enable_fp_fusion=False,  # round as the exact overlap does
         **dependent(given.boxes),
     )
     choose_kernel[(frames,)](
@@ -133,7 +133,7 @@ def _choose(
 
 
 def double_bits(value: float) -> int:
-    """Triton takes floats in single precision; the bits of a double pass as a whole number."""
+    """Return the bits of a double as an integer, because Triton takes floats in single precision."""
     return int(struct.unpack("q", struct.pack("d", value))[0])
 
 

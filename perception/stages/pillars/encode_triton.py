@@ -1,10 +1,10 @@
 """The pillar encoder as two Triton kernels: over points, then over pillars.
 
-Points come in the order of the scan, whatever pillars they lie in, so a crowded pillar is the work of many
-programs, no program waits for it, and nothing waits until points are sorted. They meet in one maximum (of
-the bits of floats that are not negative, which order as whole numbers do) and one sum in whole numbers of
-each pillar and channel, both atomic, so the order of the points is irrelevant. The second kernel leaves both
-at zero for the next frame.
+Programs take points in the order of the scan. So many programs share a crowded pillar, and points need not be
+sorted. Per pillar and channel, the points update one maximum and one sum by atomic operations on integers.
+(The bits of floats that are not negative have the order of integers.) So the order of the points does not
+matter. The second kernel resets both to zero
+for the next frame.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -23,12 +23,12 @@ from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
-#: Points that are added up together if they share a pillar, and groups of them that a program takes at a
-#: time: a thread a point, and a single warp, so that nothing waits at barriers.
+#: Consecutive points that are summed first if they share a pillar, and groups of them per step. A thread
+#: has one point, and a program one warp, so that nothing waits at barriers.
 _RUN, _GROUPS = 4, 1
-#: Programs at most; each goes on until no points are left. An H200 holds as many at once.
+#: Most programs; each continues until no points are left. An H200 holds this many at once.
 _PROGRAMS = 4096
-#: Pillars of a program, and its warps.
+#: Pillars and warps per program.
 _PILLARS, _PILLAR_WARPS = 16, 4
 _PART = tl.constexpr(1 / FIXED_POINT)
 

@@ -1,6 +1,6 @@
-"""Points to pillars in Triton: count and add up by cell; once rows are known, put points in their order.
+"""Points to pillars in Triton: count and sum by cell; once rows are known, sort the points.
 
-Only whole numbers are added atomically. What their order decides is the order of points within a pillar.
+Atomic additions are of integers. Their order decides only the order of points within a pillar.
 Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
 
@@ -19,9 +19,9 @@ from sparse_core.conv.grid.layout import FixedGrid
 from sparse_core.conv.grid.triton import row_of
 from sparse_core.kernels.launches import begin_next, dependent, wait_for_launch
 
-#: Points of a program: few, so that a single frame reaches every multiprocessor.
+#: Points per program: few, so that a single frame uses every multiprocessor.
 _POINTS = 128
-#: Warps that go through a block of cells.
+#: Warps per block of cells.
 _OFFSET_WARPS = 8
 _FIXED_POINT = tl.constexpr(FIXED_POINT)
 

@@ -1,8 +1,8 @@
 """First launch of a refinement step in Triton: which points lie in each box, and samples of the map.
 
-After LiDAR R-CNN (Li et al., CVPR 2021), see :mod:`perception.model.refine`. Programs that sample the map
-work while others look for points. Of the points under a box about half lie inside it, and boxes differ by a
-factor of a hundred, so the layers run over full blocks of listed points, in a launch of their own.
+After LiDAR R-CNN (Li et al., CVPR 2021), see :mod:`perception.model.refine`. Some programs sample the map
+while others search for points. About half of the points under a box are inside it, and the numbers of points
+differ by a factor of a hundred. So a separate launch runs the layers over full blocks of listed points.
 """
 
 # mypy: disable-error-code="no-untyped-def"

@@ -1,7 +1,7 @@
 """Last two launches of a refinement step in Triton: hidden layers, output and decoding.
 
-The weights of the hidden layers are read by many programs, a slice of the outputs each: one multiprocessor
-alone would take most of the time to fetch them.
+Many programs read the weights of the hidden layers, each for a slice of the outputs. A single multiprocessor
+would spend most of the time fetching them.
 """
 
 # mypy: disable-error-code="no-untyped-def"

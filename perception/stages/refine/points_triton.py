@@ -1,8 +1,8 @@
-"""Second launch of a refinement step in Triton: the points inside each box through their layers.
+"""Second launch of a refinement step in Triton: the layers for the points inside each box.
 
-Blocks of listed points are dealt out to a fixed number of programs, so that all have the same to do whatever
-the boxes hold, and each reads its weights once. Products are transposed, channels by points: then a thread
-holds many points of few channels, and the maximum over points hardly leaves it.
+A fixed number of programs share the blocks of listed points evenly, however many points a box has, and each
+reads its weights once. Products are transposed (channels by points). So a thread has many points of few
+channels and computes most of the maximum over points alone.
 """
 
 # mypy: disable-error-code="no-untyped-def"

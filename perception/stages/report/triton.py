@@ -1,4 +1,4 @@
-"""Reporting in Triton: one launch, each box's place found by counting those before it."""
+"""Reporting in Triton: one launch, which finds the place of each box by counting the boxes before it."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -14,10 +14,10 @@ from torch import Tensor
 from perception.stages.report.common import LEAST_SHARE, ReportLayout, ReportRules
 from sparse_core.kernels.launches import dependent, wait_for_launch
 
-#: Boxes a program writes, and boxes it compares these with at a time.
+#: Boxes that a program writes, and boxes that it compares them with per step.
 _OWN, _OTHERS = 8, 64
 _PI = tl.constexpr(math.pi)
-#: As single precision has it.
+#: Pi in single precision.
 _END = tl.constexpr(float(torch.tensor(math.pi, dtype=torch.float32)))
 
 
@@ -126,7 +126,7 @@ def report(
         WIDTH=max(16, triton.next_power_of_2(width)),
         LEAST=LEAST_SHARE,
         num_warps=4,
-        enable_fp_fusion=False,  # the roundings of plain torch
+        enable_fp_fusion=False,  # round as plain torch does
         **dependent(boxes),
     )
     return words

@@ -1,11 +1,11 @@
 // Forward block-sparse attention on Hopper's tensor cores.
 //
-// A block of threads stays on its multiprocessor and takes one piece of a block row after the other. Warp group 0
-// only copies: a thread a stream enqueues bulk tensor copies of queries, keys and values into rings in shared memory.
-// The other two warp groups compute 64 queries each; with blocks of 128 tokens they share a stream, with 64 each
-// has its own. While a group's softmax runs, the tensor cores work on the other group's products and on the
-// group's own next scores (Shah et al., "FlashAttention-3", 2024). Scores and sums are float32, the weights are
-// rounded to the type of the values, as in every 16-bit attention.
+// A block of threads stays on its multiprocessor and processes pieces of block rows, one after another. Warp group 0
+// only copies: one thread per stream enqueues bulk tensor copies of queries, keys and values into rings in shared
+// memory. The other two warp groups compute 64 queries each. They share a stream with blocks of 128 tokens; with
+// blocks of 64 each has its own. During a group's softmax, the tensor cores compute the other group's products and
+// the group's next scores (Shah et al., "FlashAttention-3", 2024). Scores and sums are float32. The weights are
+// rounded to the type of the values, as usual in 16-bit attention.
 //
 // Constants: BLOCK (64 or 128), DIM (64 or 128), STAGES, BF16 (0 or 1).
 
@@ -46,13 +46,13 @@ struct Problem {
     const int *columns;
     const int *mask_index;
     const u32 *bits;
-    const int *parts;  // null: units as they come
+    const int *parts;  // null: units in their order
     float *part_out;
     float *part_lse;
-    const unsigned short *q, *k, *v;  // read again where masked values are not finite
+    const unsigned short *q, *k, *v;  // read again if masked values are not finite
     long long out_batch, out_head, out_row;
     long long q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row;
-    float scale;  // of the scores, times log2(e)
+    float scale;  // scale of the scores times log2(e)
     int items, query_length, key_length, heads, group, pattern_heads, block_rows;
 };
 
@@ -63,7 +63,7 @@ struct Problem {
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// Products m64nNk16 of the tensor cores, added to COUNT numbers a thread. A to F number the operands behind these.
+// Products m64nNk16 of the tensor cores, added to COUNT numbers per thread. A to F are the operand numbers after them.
 // product: both operands from shared memory, rows of the second along the contracted dimension.
 // weighted: the first operand from registers, the second contiguous along its columns.
 #define PRODUCTS(N, COUNT, A, B, C, D, E, F)                                                                          \
@@ -109,7 +109,7 @@ __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
         " @!done bra again; }" ::"r"(barrier), "r"(parity) : "memory");
 }
 
-// Rows of a tile, 64 columns at a time, in the 128-byte swizzle; what lies outside is filled with zeros.
+// Copy the rows of a tile, 64 columns per copy, in the 128-byte swizzle; zeros fill places outside.
 __device__ __forceinline__ void copy_tile(
     u32 target, const TensorMap *map, u32 barrier, int row, int head, int batch) {
 #pragma unroll
@@ -120,8 +120,8 @@ __device__ __forceinline__ void copy_tile(
             "r"(chunk * 64), "r"(row), "r"(head), "r"(batch), "r"(barrier) : "memory");
 }
 
-// Descriptor of a tile in the 128-byte swizzle: groups of 8 rows lie 1,024 bytes apart, chunks of columns
-// CHUNK_BYTES, which matters only where an operand is contiguous along its columns.
+// Describe a tile in the 128-byte swizzle: groups of 8 rows are 1,024 bytes apart, chunks of columns CHUNK_BYTES.
+// The latter matters only for operands that are contiguous along their columns.
 __device__ __forceinline__ u64 descriptor(u32 address) {
     return (u64)((address & 0x3FFFF) >> 4) | ((u64)(CHUNK_BYTES >> 4) << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62);
 }
@@ -132,7 +132,7 @@ template <int PENDING> __device__ __forceinline__ void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// Registers of a product must not be touched before it is waited for.
+// Stop the compiler from moving accesses to a product's registers before the wait.
 template <int N> __device__ __forceinline__ void hold(float (&x)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i])::"memory");
@@ -242,7 +242,7 @@ __device__ void produce(
     }
 }
 
-// Masks the scores of an entry that has a token mask or reaches beyond the keys.
+// Mask the scores of an entry that has a token mask or extends beyond the keys.
 __device__ __forceinline__ void mask_scores(
     float (&s)[BLOCK / 2], const Problem &problem, int entry, int row, int lane) {
     const u32 *bits = problem.bits + ((long long)problem.mask_index[entry] * BLOCK + row) * WORDS;
@@ -262,7 +262,7 @@ __device__ __forceinline__ void mask_scores(
     }
 }
 
-// One step of the online softmax on two rows a thread; the scores become weights.
+// Do a step of the online softmax on the thread's two rows; it turns scores into weights.
 __device__ __forceinline__ void soften(
     float (&s)[BLOCK / 2], float (&largest)[2], float (&total)[2], float (&shrink)[2], float scale) {
 #pragma unroll
@@ -342,8 +342,8 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
-// Computes the rows of a warp again, of allowed pairs alone. A masked pair has the weight 0, which does not remove
-// a value that is NaN or infinite; a warp with NaN in its result comes here, one number after the other.
+// Compute the rows of a warp again from allowed pairs only, number by number. A masked pair has weight 0, but 0 times
+// NaN or infinity is NaN. Only warps with NaN in their result call this.
 __device__ __forceinline__ void mend_rows(
     const Problem &problem, const Item &item, float (&o)[DIM / 2], const float (&largest)[2], int row, int lane) {
     int key_head = item.head / problem.group;

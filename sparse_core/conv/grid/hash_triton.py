@@ -150,7 +150,7 @@ def _strided_kernel(
 
 
 def hash_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], batch_size: int, capacity: int) -> FixedHash:
-    """Give the distinct ones of (N,) int64 keys their rows; negative ones are ignored."""
+    """Give rows to the distinct keys of (N,) int64; negative keys are ignored."""
     count, device = len(keys), keys.device
     size = 1 << max(5, (2 * count - 1).bit_length() if count else 0)
     slots = torch.full((size + 1,), -1, dtype=torch.int64, device=device)

@@ -1,14 +1,13 @@
-// y = act(x W^T + bias) for few rows of x: the packed 2:4 weight is read once, in the order in which the
-// sparse tensor core instruction wants it, so that nothing is unpacked.
+// y = act(x W^T + bias) for few rows of x. It reads the packed 2:4 weight once, in the order of the sparse tensor
+// core instruction, so that nothing is unpacked.
 //
 // A warp multiplies ROW_TILES x 16 rows of W by 8 x COLUMN_TILES rows of x over every WARPS-th block of 128
 // columns of W; the warps of a block then add their sums in a fixed order.
 //
-// mma.sp.m16n8k32 takes from lane (g = lane / 4, t = lane % 4): of the kept values of row g the pair of groups
-// t and t + 4, of the dense operand the halves of groups t / 2, t / 2 + 2, t / 2 + 4, t / 2 + 6. Groups may be
-// renumbered as long as both operands agree. Here lane t reads 16 bytes, four neighbouring groups of a row, and
-// groups 4 t + 2 s and 4 t + 2 s + 1 act as groups t and t + 4 of instruction s. The metadata were reordered to
-// match (see decode.py).
+// Lane (g = lane / 4, t = lane % 4) of mma.sp.m16n8k32 supplies kept values of row g, of groups t and t + 4. Of the
+// dense operand it supplies halves of groups t / 2, t / 2 + 2, t / 2 + 4, t / 2 + 6. Groups may be renumbered if both
+// operands agree. Here lane t reads 16 bytes: four neighbouring groups of a row. Groups 4 t + 2 s and 4 t + 2 s + 1
+// act as groups t and t + 4 of instruction s. decode.py reorders the metadata to match.
 
 typedef unsigned int u32;
 typedef unsigned short u16;
@@ -87,7 +86,7 @@ __device__ __forceinline__ void fetch_input(Input& input, const u16* x, long lon
 }
 
 __device__ __forceinline__ void halves(u32* b, uint4 own, int t) {
-    // The even lane of a pair read two groups, the odd lane two others; each needs one half of all four.
+    // The two lanes of a pair read two groups each. Both need one half of all four groups, so they exchange halves.
     const bool odd = t & 1;
     const u32 first = __shfl_xor_sync(0xffffffffu, odd ? own.x : own.y, 1);
     const u32 second = __shfl_xor_sync(0xffffffffu, odd ? own.z : own.w, 1);
@@ -110,7 +109,7 @@ decode(const u16* __restrict__ x, const u16* __restrict__ values, const u32* __r
 
     float sums[ROW_TILES][COLUMN_TILES][4] = {};
     Chunk now, next;
-    Input input;  // of the half chunk that comes next
+    Input input;  // of the next half chunk
     if (warp < chunks) {
         fetch(now, values, metadata, columns, warp, chunks, lane);
         fetch_input(input, x, x_stride, rows, 2 * warp, g, t);

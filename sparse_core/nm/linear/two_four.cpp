@@ -1,8 +1,8 @@
-// Products with 2:4 weights on processors with AVX-512: kept values and positions are read, never unpacked.
+// Products with 2:4 weights on processors with AVX-512, without unpacking the weights.
 //
-// Sixteen kept values are eight groups: 32 columns of the input, held in two registers. Four bytes of
-// positions, two bits each, choose sixteen of them by one permutation, and one multiply-add follows. So a
-// weight costs 4.25 bytes of every 8 that the dense one has, and half its multiply-adds.
+// Sixteen kept values belong to eight groups: 32 columns of the input, in two registers. Four bytes hold sixteen
+// positions of two bits. One permutation with these positions selects sixteen inputs, then one multiply-add follows.
+// The weight has 4.25 bytes for every 8 of a dense one, and half the multiply-adds.
 
 #include <immintrin.h>
 
@@ -23,7 +23,7 @@ inline __m512i places(uint32_t word) {
   return _mm512_or_si512(bits, groups);
 }
 
-// ROWS of the input and OUTS rows of the weight at a time; sums of a row run in one order whatever the blocks.
+// Multiply ROWS rows of the input by OUTS rows of the weight. The order of a row's sum is the same for all block sizes.
 template <int ROWS, int OUTS>
 void block(const float* x, const float* values, const uint8_t* metadata, const float* bias, float* y,
            int64_t columns, int64_t out, int64_t first) {
@@ -60,7 +60,7 @@ void block(const float* x, const float* values, const uint8_t* metadata, const f
       for (int r = 0; r < ROWS; ++r) {
         const __m512 low = _mm512_maskz_loadu_ps(lower, x + r * columns + column);
         const __m512 high = _mm512_maskz_loadu_ps(upper, x + r * columns + column + 16);
-        // Places of groups that are not there choose something: their weight is zero, but it may be infinite.
+        // Positions beyond the last group select any input. Mask it: its weight is 0, but it may be infinite.
         const __m512 taken = _mm512_maskz_permutex2var_ps(some, low, index, high);
         sums[r][o] = _mm512_fmadd_ps(weight, taken, sums[r][o]);
       }
@@ -83,7 +83,7 @@ void strip(const float* x, const float* values, const uint8_t* metadata, const f
 
 void range(const float* x, const float* values, const uint8_t* metadata, const float* bias, float* y,
            int64_t rows, int64_t columns, int64_t out, int64_t begin, int64_t end) {
-  // A few rows of the weight stay in the nearest cache while all of the input passes.
+  // Keep a few rows of the weight in the first-level cache while the loop reads all of the input.
   const int64_t together = 16;
   for (int64_t at = begin; at < end; at += together) {
     const int64_t stop = at + together < end ? at + together : end;

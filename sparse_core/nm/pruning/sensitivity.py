@@ -276,9 +276,9 @@ class _Terms:
                 raise
             raise ValueError(
                 "hessian='exact' differentiates the loss twice, and a kernel in this model allows that only"
-                " once. Where that is scaled_dot_product_attention call layer_sensitivity within"
-                " torch.nn.attention.sdpa_kernel(SDPBackend.MATH); hessian='fisher' needs no second"
-                f" derivative. Torch says: {error}"
+                " once. Use hessian='fisher', which needs no second derivative. If the kernel is"
+                " scaled_dot_product_attention, call layer_sensitivity within"
+                f" torch.nn.attention.sdpa_kernel(SDPBackend.MATH) instead. Error of torch: {error}"
             ) from error
         return torch.zeros_like(slope) if product is None else _dot(product, change)
 

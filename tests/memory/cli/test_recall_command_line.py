@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -66,7 +68,34 @@ def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])
     assert stopped.value.code == 0
-    assert "--json" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert {"--json", "--quiet", "--verbose"} <= set(re.findall(r"--[a-z]+", shown))
+
+
+@pytest.mark.parametrize(("option", "shown"), [("--quiet", False), ("-q", False), ("", True), ("-v", True)])
+def test_verbosity(recall: Recall, store: Path, option: str, shown: bool) -> None:
+    """Notes, warnings and debug messages appear as the option says; answers and errors always do."""
+    record = {"time": "2026-01-01T10:00:00Z", "label": "door"}
+    Path("a.jsonl").write_text(f"{json.dumps(record)}\n{json.dumps(record | {'colour': 'red'})}\n")
+    done = recall("import", "new", "a.jsonl", "--skip-bad", *option.split())
+    assert done.status == 1
+    assert "a.jsonl: 1 memory from 1 line; skipped 1 bad" in done.output
+    assert "skipped: a.jsonl:2: unknown field 'colour'" in done.remarks
+    assert ("created new with vector length 256" in done.remarks) == shown
+    assert ("sparsight: importing a.jsonl took" in done.remarks) == (option == "-v")
+    unknown = recall("query", store, "--label", "lamp", *option.split())
+    assert "no memory matches" in unknown.output
+    assert ("warning: " in unknown.remarks) == shown
+    assert ("answered in" in unknown.remarks) == (option == "-v")
+    missing = recall("explain", store, 99, *option.split())
+    assert (missing.status, missing.remarks) == (2, "recall explain: no memory ever had the id 99\n")
+
+
+def test_quiet_and_verbose_exclude_each_other(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["stats", str(store), "-q", "-v"])
+    assert stopped.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["dance"], ["query", "store", "--k", "x"], ["init", "--radius"]])

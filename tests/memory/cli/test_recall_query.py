@@ -73,8 +73,8 @@ def test_the_plan_says_which_index_answered(recall: Recall, store: Path) -> None
     told = recall("query", store, "--like", "2", "--plan", "--json").json["plan"]
     assert told["method"] in ("subset", "all")
     assert told["answered"] == "flat: all rows compared"
-    assert "flat: all rows compared (" in recall("query", store, "--like", "2", "--plan").remarks
-    assert "compares no vectors" in recall("query", store, "--label", "mug", "--plan").remarks
+    assert "flat: all rows compared (" in recall("query", store, "--like", "2", "--plan").output
+    assert "compares no vectors" in recall("query", store, "--label", "mug", "--plan").output
 
 
 def test_polygon_and_embedding(recall: Recall, store: Path, tmp_path: Path) -> None:

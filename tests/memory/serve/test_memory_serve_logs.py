@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from memory.serve.logs import JsonLines, TextLines
+from memory.serve.logs import JsonLines, TextLines, log_config
 from memory.store import MemoryStore
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -41,6 +42,21 @@ def test_a_line_for_programs() -> None:
     assert (found["level"], found["logger"]) == ("ERROR", "memory.serve.guard")
     assert found["message"] == "GET /api/x\n failed"
     assert found["traceback"].endswith("RuntimeError: unforeseen")
+
+
+@pytest.mark.parametrize(("verbosity", "logged"), [(-1, "ERROR"), (0, "WARNING"), (1, "INFO")])
+def test_the_lowest_level_that_is_logged(verbosity: int, logged: str) -> None:
+    loggers = log_config(verbosity=verbosity, as_json=False)["loggers"]
+    assert loggers["memory"]["level"] == logged
+    assert loggers["uvicorn"]["level"] == ("ERROR" if verbosity < 0 else "WARNING")
+
+
+def test_only_the_address_is_printed_by_a_quiet_service(tmp_path: Path, served: Callable[..., Any]) -> None:
+    folder = tmp_path / "robot-store"
+    MemoryStore.open(folder, dim=3).close()
+    service = served(folder, "--quiet")
+    assert httpx.get(f"{service.address}api/memories").status_code == 200
+    assert service.end() == (0, "")
 
 
 def test_requests_are_told_when_asked_for(tmp_path: Path, served: Callable[..., Any]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from perception.cli import extras, main
+from perception.cli.console import scan_warnings_logged
+from perception.errors import ScanWarning
+from sparse_core.common.console import log_to_console
 
 
 @pytest.mark.parametrize(
@@ -89,3 +93,16 @@ def test_a_bad_file_needs_no_weights(tmp_path: Path, capsys: pytest.CaptureFixtu
     command = ["detect", str(tmp_path / "a.bin"), "--out", str(tmp_path / "out"), "--weights", "none"]
     assert main(command) == 1
     assert "a.bin: truncated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("level", "shown"), [(0, "warning: too many points\n"), (-1, "")])
+def test_warnings_about_scans_are_logged(level: int, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the place in the code, and not with ``-q``; other warnings stay as they are."""
+    log_to_console(level)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with scan_warnings_logged():
+            warnings.warn("too many points", ScanWarning, stacklevel=1)
+            assert capsys.readouterr().err == shown
+            with pytest.warns(UserWarning, match="another"):
+                warnings.warn("another", UserWarning, stacklevel=1)

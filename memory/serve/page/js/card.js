@@ -127,7 +127,7 @@ export class Card {
       ["Map", memory.map_id],
       [once ? "Seen" : "Last seen", timeElement(memory.last_seen_ns / 1e9, { both: true })],
       once ? null : ["First seen", timeElement(memory.first_seen_ns / 1e9, { both: true })],
-      ["Sightings", count(memory.count)],
+      ["Observations", count(memory.count)],
       ["Confidence", percent(memory.confidence)],
       ["Importance", memory.importance === null ? "not scored" : bar(memory.importance)],
       ["Reward", memory.reward ? String(memory.reward) : null],

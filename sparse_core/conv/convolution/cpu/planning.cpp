@@ -1,6 +1,6 @@
-// Planning of sparse layers on a CPU: what blocks.py, levels.py and tiles.py do with arrays, in one pass each.
+// Planning of sparse layers on a CPU: single-pass versions of blocks.py, levels.py and tiles.py.
 //
-// All of it is whole numbers, and costs in doubles that are added in the same order: the same to the bit.
+// Results are equal bit for bit: they are integers, and costs (doubles) are added in the same order.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@ int bits_of(uint32_t set) {
   return count;
 }
 
-// Starts of the ranges that are cheapest, as tap_ranges has them, without the first.
+// Return the starts of the cheapest ranges without the first, see tap_ranges.
 std::vector<int64_t> ranges(const uint16_t* sets, int64_t count, int64_t taps, double row_cost) {
   const int64_t all = int64_t{1} << taps;
   std::vector<int64_t> counts(all, 0), rows, unions(all);
@@ -58,7 +58,7 @@ std::vector<int64_t> ranges(const uint16_t* sets, int64_t count, int64_t taps, d
   std::vector<int64_t> bounds;
   int64_t before = 0;
   for (int64_t set = 0; set < all; ++set) {
-    // Sets that no row has give the same bound more than once, or one at an end.
+    // A set without rows would repeat a bound, or put one at an end.
     if (starts[set] && before > 0 && before < count && (bounds.empty() || bounds.back() != before)) {
       bounds.push_back(before);
     }
@@ -71,13 +71,13 @@ std::vector<int64_t> ranges(const uint16_t* sets, int64_t count, int64_t taps, d
 
 extern "C" {
 
-// Neighbours of some cells in a map of rows, with the cells in the order of the taps they have.
+// Find the neighbours of cells in a map of rows, and sort the cells by the set of their taps.
 //
-// cells: (count, axes) batch and place; a cell's key is the sum of (cell * multiply + margin) * stride, without
-// the margin for the batch. offsets: (taps,) of keys. map: row of each key, -1 for none. inputs: what stands for
-// none in what is gathered; negative: the cells are those of the map, whose rows are renumbered.
-// To: order (count,), sets (count,), frequent (taps,) taps, the most frequent first, gathered (count, taps), and,
-// where the cells are the map's own, ordered (count, axes) cells.
+// Inputs: cells (count, axes), batch and place. The key of a cell is the sum of (cell * multiply + margin) * stride,
+// without the margin for the batch. offsets (taps,), of keys. map: row of each key, -1 without a row. inputs: row that
+// stands for a missing neighbour; if negative, the cells are those of the map, and their rows are renumbered.
+// Outputs: order (count,), sets (count,), frequent (taps,), the most frequent taps first, gathered (count, taps) rows,
+// and ordered (count, axes) cells if they are those of the map.
 void plan_taps(const int64_t* cells, int64_t count, int64_t axes, const int64_t* multiply, const int64_t* strides,
                int64_t margin, const int64_t* offsets, int64_t taps, int32_t* map, int64_t inputs, int64_t* order,
                uint16_t* sets, int64_t* frequent, int32_t* gathered, int64_t* ordered) {
@@ -136,10 +136,10 @@ void plan_taps(const int64_t* cells, int64_t count, int64_t axes, const int64_t*
   }
 }
 
-// Outputs of a strided layer that read an active cell, in the order of their keys.
+// Find the outputs of a strided layer that read an active cell, in the order of their keys.
 //
-// cells: (count, axes) in any order. kernel, stride, padding, shape: by spatial axis; shape of the outputs.
-// To: reached (at least as many as there are, axes). Returns how many.
+// Inputs: cells (count, axes) in any order; kernel, stride, padding and shape of the outputs, by spatial axis.
+// Output: reached (number of outputs or more, axes). Returns the number of outputs.
 int64_t plan_reached(const int64_t* cells, int64_t count, int64_t axes, const int64_t* kernel, const int64_t* stride,
                      const int64_t* padding, const int64_t* shape, int64_t batch, int64_t* reached) {
   const int64_t spatial = axes - 1;
@@ -195,11 +195,11 @@ int64_t plan_reached(const int64_t* cells, int64_t count, int64_t axes, const in
   return made;
 }
 
-// Blocks of a table of neighbours, see even_blocks.
+// Divide a table of neighbours into blocks, see even_blocks.
 //
-// sets, frequent, gathered: of plan_taps. size: rows of a block at most. tree: whether rows are cut by their taps
-// at all. To: starts (count + 1,) first rows of the blocks, used (count,) taps of each as bits, and rows of the
-// blocks whose taps are not all there are, one after the other. Returns how many blocks there are.
+// Inputs: sets, frequent, gathered from plan_taps; size, most rows of a block; tree, 1 to divide rows by their taps.
+// Outputs: starts (count + 1,), first rows of the blocks; used (count,), taps of each block as bits; rows of the
+// blocks that lack a tap, one block after another. Returns the number of blocks.
 int64_t plan_blocks(const uint16_t* sets, const int64_t* frequent, const int32_t* gathered, int64_t count,
                     int64_t taps, int64_t size, int64_t tree, double row_cost, int64_t* starts, int64_t* used,
                     int32_t* rows) {
@@ -240,10 +240,11 @@ int64_t plan_blocks(const uint16_t* sets, const int64_t* frequent, const int32_t
   return blocks;
 }
 
-// Cells within one of those of a map, diagonals included, in the order of their places.
+// Dilate a map by one cell, diagonals included.
 //
-// near: (batch, height, width) of 0 and 1. To: wider, likewise, and cells (at least as many as there are, 3).
-// Returns how many.
+// Input: near (batch, height, width) of 0 and 1.
+// Outputs: wider, of the same shape, and its cells (number of cells or more, 3) in the order of their places. Returns
+// the number of cells.
 int64_t plan_dilated(const uint8_t* near, int64_t batch, int64_t height, int64_t width, uint8_t* wider,
                      int64_t* cells) {
   std::vector<uint8_t> line(width + 2, 0);
@@ -271,10 +272,11 @@ int64_t plan_dilated(const uint8_t* near, int64_t batch, int64_t height, int64_t
   return made;
 }
 
-// Rows of the cells of maps with margins: listed ones, elsewhere those of an empty scene, zero's row around them.
+// Fill maps with row numbers: listed cells have their own rows, other cells those of an empty scene, margins the row
+// of zeros.
 //
-// cells: (count, 3). empty: (height, width) rows of the empty scene, of `others` rows. margins: above, below, left,
-// right. To: rows (batch, height + above + below, width + left + right).
+// Inputs: cells (count, 3); empty (height, width), rows of the empty scene, which has `others` rows; margins above,
+// below, left, right. Output: rows (batch, height + above + below, width + left + right).
 void plan_rows(const int64_t* cells, int64_t count, const int32_t* empty, int64_t others, int64_t batch,
                int64_t height, int64_t width, const int64_t* margins, int32_t* rows) {
   const int64_t above = margins[0], left = margins[2];
@@ -294,13 +296,12 @@ void plan_rows(const int64_t* cells, int64_t count, const int32_t* empty, int64_
   }
 }
 
-// Tiles of a layer, see tile_plan.
+// Divide the outputs of a layer into tiles, see tile_plan.
 //
-// cells: (count, 3) outputs. shape: tiles down and across a map. bits: of the cells of a tile along each axis. rows:
-// of the inputs by place, with strides for batch, row and column, the first cell at origin. most: cells times
-// channels read together.
-// To: reads, by part, place in the tile and tile; places (count,). numbers says how many tiles there are, and how
-// many of them a part has.
+// Inputs: cells (count, 3), the outputs; shape, tiles down and across a map; bits, logarithm of the cells of a tile
+// along each axis; rows of the inputs by place, with strides for batch, row and column and the first cell at origin;
+// most, largest number of cells times channels that a part reads.
+// Outputs: reads, by part, place in the tile, and tile; places (count,); numbers: of tiles, and of tiles per part.
 void plan_tiles(const int64_t* cells, int64_t count, int64_t batch, const int64_t* shape, const int64_t* bits,
                 const int32_t* rows, const int64_t* strides, int64_t origin, int64_t channels, int64_t most,
                 int32_t* reads, int32_t* places, int64_t* numbers) {

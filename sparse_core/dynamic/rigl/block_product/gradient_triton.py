@@ -1,4 +1,4 @@
-"""Gradients of blocks: each a product of two tall tiles, from one or several pieces of the rows."""
+"""Gradients of blocks: each is a product of two tall tiles, over one or several pieces of the rows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def block_gradients(
         gradient: (rows, rows of the weight), or its output's.
         plan: places of the blocks.
         pixels: sizes of both images.
-        convolves: whether rows are pixels.
+        convolves: True if rows are pixels.
     """
     grid = plan.grid
     height, width = (min(128, tile_power(size)) for size in (grid.cell_rows, grid.cell_columns))
@@ -90,7 +90,7 @@ def block_gradients(
 
 
 def _parts(rows: int, depth: int, programs: int) -> int:
-    """Pieces that the rows are split into: enough to fill the device, none too short."""
+    """Return the number of pieces of the rows: enough to fill the device, none too short."""
     parts = 1
     while parts * programs < 2 * PROGRAMS and rows >= 2 * parts * 8 * depth:
         parts *= 2

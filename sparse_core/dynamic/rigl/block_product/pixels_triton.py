@@ -1,4 +1,4 @@
-"""How rows of a result find rows of the operand, and what the kernels of block products share."""
+"""Map from rows of a result to rows of the operand, and parts that kernels of block products share."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PROGRAMS = 264
 
 
 class Pixels(NamedTuple):
-    """How rows of the result find rows of the operand: sizes of both images and of the taps.
+    """Map from rows of the result to rows of the operand: sizes of both images and of the taps.
 
-    ``transposed``: from an image to the result of its convolution, as gradients go.
+    ``transposed``: from an image to the result of its convolution, for gradients.
     """
 
     from_height: int = 1
@@ -65,7 +65,7 @@ def operand_rows(  # type: ignore[no-untyped-def]
 
 
 def constants(pixels: Pixels, dtype: torch.dtype) -> dict[str, Any]:
-    """What both kernels know when they are compiled."""
+    """Compile-time constants of both kernels."""
     return {
         "WINDOW": (pixels.kernel_width, *pixels.stride, *pixels.padding, *pixels.dilation),
         "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
@@ -74,5 +74,5 @@ def constants(pixels: Pixels, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def tile_power(size: int) -> int:
-    """The smallest tile that holds a size."""
+    """Return the smallest tile that holds a size."""
     return max(16, 1 << (size - 1).bit_length())

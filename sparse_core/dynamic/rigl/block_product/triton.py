@@ -23,7 +23,7 @@ from sparse_core.dynamic.rigl.block_product.pixels_triton import (
 )
 from sparse_core.dynamic.rigl.block_product.plan import BlockPlan, Gather, Taps
 
-#: Shared memory of a Hopper multiprocessor, less what Triton needs beside the tiles.
+#: Shared memory of a Hopper multiprocessor, minus Triton's own use.
 _SHARED_BYTES = 216 * 1024
 
 
@@ -179,7 +179,7 @@ def _gather_product(
 def _tile(
     rows: int, wide: int, deep: int, features: int, dtype: torch.dtype
 ) -> tuple[int, int, int, int, int]:
-    """Rows, features and depth of a program's tiles, warps and stages."""
+    """Return rows, features and depth of a program's tiles, warps and stages."""
     width = min(128, tile_power(wide))
     depth = min(64 if dtype in HALF else 32, tile_power(deep))
     height = min(128 if dtype.itemsize <= 4 else 32, tile_power(rows))
@@ -187,7 +187,7 @@ def _tile(
         height //= 2
     while width > 16 and height <= 64 and _programs(rows, height, wide, width, features) < PROGRAMS:
         width //= 2
-    # All of a block's depth is loaded in one step of the loop.
+    # One step of the loop loads the whole depth of a block.
     stage_bytes = dtype.itemsize * _up(deep, depth) * (height + width)
     if height > 64 and 2 * stage_bytes > _SHARED_BYTES:
         height, stage_bytes = 64, dtype.itemsize * _up(deep, depth) * (64 + width)

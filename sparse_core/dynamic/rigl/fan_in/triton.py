@@ -1,4 +1,4 @@
-"""The product of few rows with connections by row: each weight and its position is read once.
+"""Product of few rows with connections by row; it reads each weight and position once.
 
 Runs on CUDA, and on a CPU through ``TRITON_INTERPRET=1``.
 """
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: Products that a program holds at a time.
+#: Products that a program holds per step.
 _PRODUCTS = 4096
 
 
@@ -53,7 +53,7 @@ def product(x: Tensor, values: Tensor, columns: Tensor, rows: int, bias: Tensor 
     per_row = len(values) // rows
     depth = min(128, max(16, triton.next_power_of_2(per_row)))
     height = max(1, min(16, _PRODUCTS // (depth * padded)))
-    # Small weights: rather more programs than more rows each.
+    # For small weights more programs are better than more rows per program.
     while height > 1 and triton.cdiv(rows, height) < 528:
         height //= 2
     out = x.new_empty(count, rows)

@@ -1,7 +1,7 @@
-"""Rounding to int8 in Triton: one pass for the largest value, one that rounds.
+"""Rounding to int8 in Triton: one pass finds the largest value, one rounds.
 
-The largest of each program is written, and every program of the second pass takes the largest of those: no
-atomics, and nothing between the two passes.
+Each program of the first pass writes its largest value; every program of the second pass reads all of these.
+This needs no atomics, and no launch between the two passes.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,7 +16,7 @@ from torch import Tensor
 from sparse_core.kernels.launches import launch as _launch
 
 _BLOCK = 4096
-#: Programs of the first pass: enough for every multiprocessor; each of the second reads all that they found.
+#: Programs of the first pass: enough for every multiprocessor, and few for the second pass to read.
 _PARTS = 1024
 
 
