@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import importlib
 import json
 import os
 import random
@@ -38,6 +40,16 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+#: Imported once, because they take longer than most tests.
+LIBRARIES = (
+    "pytest",
+    "hypothesis",
+    "schemathesis",
+    "rich.progress",
+    "scipy.optimize",
+    "scipy.sparse.csgraph",
+)
+LIBRARIES += ("scipy.sparse.linalg", "scipy.spatial", "torch", "torch._dynamo", "triton")
 #: Annotations do nothing at run time, and texts of errors are not behaviour.
 IGNORED = {"annotation", "returns", "decorator_list"}
 
@@ -125,8 +137,7 @@ def _become_tests(copy: Path, tests: list[str]) -> NoReturn:
     printed = os.open(copy.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
-    os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    sys.dont_write_bytecode = True
+    os.environ["PYTHONPATH"] = str(copy)
     sys.path[0] = str(copy)
     import pytest
 
@@ -178,9 +189,16 @@ def examine(copy: Path, module: str, tests: list[str], each: int, seed: int, don
         print(copy.with_suffix(".txt").read_text()[-2000:])
         raise SystemExit(f"{module}: its tests fail without a change")
     for record, mutant in left:
-        file.write_text(mutant.source)
+        _write(file, mutant.source)
         yield record | {"outcome": _run_tests(copy, tests, limit_s)}
+    _write(file, source)
+
+
+def _write(file: Path, source: str) -> None:
     file.write_text(source)
+    # Python compares times in seconds and sizes, which another mutant may share.
+    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+        compiled.unlink()
 
 
 def main() -> None:
@@ -191,8 +209,9 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=15, help="mutants per module (15)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (0)")
     options = parser.parse_args()
-    for name in ("pytest", "hypothesis", "numpy", "scipy.sparse", "torch"):
-        __import__(name)
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     known = [json.loads(line) for line in lines]
     done = {json.dumps({key: record[key] for key in record if key != "outcome"}) for record in known}
