@@ -1,6 +1,6 @@
 """Change product code in small ways and count how many changes its tests notice.
 
-    python tests/mutants/mutants.py build/mutants.jsonl [--each 15] [--seed 0] [MODULE ...]
+    python tests/mutants/mutants.py build/mutants.jsonl [MODULE ...] [--each 15] [--seed 0]
 
 Each mutant changes one place of a module in a copy of the repository and runs the tests of that module.
 "killed" means that a test failed. OUT gets a line per mutant; a second run skips those already listed.
@@ -41,14 +41,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 #: Imported once, because they take longer than most tests.
-LIBRARIES = (
-    "pytest",
-    "hypothesis",
-    "schemathesis",
-    "rich.progress",
-    "scipy.optimize",
-    "scipy.sparse.csgraph",
-)
+LIBRARIES = ("pytest_timeout", "hypothesis", "rich.progress", "scipy.optimize", "scipy.sparse.csgraph")
 LIBRARIES += ("scipy.sparse.linalg", "scipy.spatial", "torch", "torch._dynamo", "triton")
 #: Annotations do nothing at run time, and texts of errors are not behaviour.
 IGNORED = {"annotation", "returns", "decorator_list"}
@@ -137,12 +130,11 @@ def _become_tests(copy: Path, tests: list[str]) -> NoReturn:
     printed = os.open(copy.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
-    os.environ["PYTHONPATH"] = str(copy)
-    sys.path[0] = str(copy)
+    os.environ |= {"PYTHONPATH": str(copy), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     import pytest
 
-    options = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = ["-x", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin"]
+    options += ["--hypothesis-seed=0", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     code = int(pytest.main([*options, *tests]))
     sys.stdout.flush()
     os._exit(code)
@@ -224,7 +216,11 @@ def main() -> None:
         for name in filter(None, listed.stdout.split("\0")):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
-        for module in options.modules or tests:
+        sys.path[0] = str(copy)
+        # First the package that the others build on, which can then be imported once for them.
+        for module in sorted(options.modules or tests, key=lambda name: not name.startswith("sparse_core")):
+            if not module.startswith("sparse_core"):
+                importlib.import_module("sparse_core.conv.convolution.vendor")
             for record in examine(copy, module, tests[module], options.each, options.seed, done):
                 known.append(record)
                 print(json.dumps(record), file=out, flush=True)
