@@ -58,12 +58,13 @@ def test_other_modules_name_their_matrices() -> None:
         {"words": nn.Embedding(3, 4), "cell": nn.GRUCell(4, 5, bias=False), "last": nn.Linear(5, 1)}
     )
     model["cell"].register_parameter("absent", None)
-    model["deep"] = nn.RNN(4, 5, num_layers=3)
+    model["deep"] = nn.RNN(4, 5, num_layers=2)
+    model["deep"].register_parameter("more", nn.Parameter(torch.ones(1, 1)))
     assert choose_layers(model, (nn.Linear,)).skipped == {
         "words": "Embedding is not among Linear",
         "cell": "GRUCell is not among Linear; its matrices stay dense: weight_ih (15, 4), weight_hh (15, 5)",
         "deep": "RNN is not among Linear; its matrices stay dense: weight_ih_l0 (5, 4), weight_hh_l0 (5, 5),"
-        " weight_ih_l1 (5, 5), weight_hh_l1 (5, 5) and 2 more",
+        " weight_ih_l1 (5, 5), weight_hh_l1 (5, 5) and 1 more",
     }
 
 
