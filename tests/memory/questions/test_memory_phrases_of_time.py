@@ -39,6 +39,8 @@ def test_days(phrase: str, date: str) -> None:
         ("half an hour ago", (60 * MINUTE, 0)),
         ("two weeks ago", (17.5 * DAY, 10.5 * DAY)),
         ("the last 5 minutes", (5 * MINUTE, 0)),
+        ("the last 5 min", (5 * MINUTE, 0)),
+        ("this morning", (7 * HOUR, 1)),
         ("past month", (30 * DAY, 0)),
         ("last year", (365 * DAY, 0)),
         ("just now", (10 * MINUTE, 0)),
