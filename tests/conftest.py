@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from poisoned_memory import poisoned_memory
 from spconv_on_cpu import leave_out_gpu_kernels
-from torch import Tensor
 
 from sparse_core.conv.convolution import vendor
 
@@ -139,30 +139,11 @@ def limit_file_size() -> Callable[[int], AbstractContextManager[None]]:
     return limit
 
 
-@pytest.fixture
-def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill what torch leaves uninitialised with NaN or a huge negative number, so that reading it shows."""
-
-    def poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def wrapper(*args: Any, **kwargs: Any) -> Tensor:
-            made = allocate(*args, **kwargs)
-            if made.dtype == torch.bool or made.is_quantized:
-                return made
-            with torch.no_grad():
-                if made.is_floating_point() or made.is_complex():
-                    return made.fill_(float("nan"))
-                limits = torch.iinfo(made.dtype)
-                return made.fill_(limits.min if limits.min < 0 else limits.max)
-
-        return wrapper
-
-    for owner, name in (
-        (torch, "empty"),
-        (torch, "empty_like"),
-        (torch, "empty_strided"),
-        (Tensor, "new_empty"),
-    ):
-        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+@pytest.fixture(name="poisoned_memory")
+def _poisoned_memory() -> Iterator[None]:
+    """Uninitialised memory is filled so that reading it shows."""
+    with poisoned_memory():
+        yield
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        runs, records = trained(_runs(options, folder), options.seconds)
+        sides = {name: SIDES[name] for name in options.sides}
+        runs, records = trained(SidesRun.each_seed(sides, options, folder), options.seconds)
         device = torch.device(options.device)
         configure(device, options.threads)
         # A training in this process has set it.
@@ -70,28 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(values, options)
     show(values, tables(values, "architectures", "architectures-cost"), values["notes"], as_json=options.json)
     return 0
-
-
-def _runs(options: argparse.Namespace, folder: Path) -> list[SidesRun]:
-    quick = options.quick
-    return [
-        SidesRun(
-            {name: SIDES[name] for name in options.sides},
-            seed,
-            3 if quick else options.steps,
-            "smoke" if quick else options.config,
-            str(options.data),
-            tuple(options.parts),
-            2 if quick else 0,
-            str(folder),
-            options.device,
-            "bfloat16" if options.device == "cuda" else "float32",
-            2 if quick else options.batch_size,
-            0 if quick else options.workers,
-            options.threads,
-        )
-        for seed in range(options.seed, options.seed + options.seeds)
-    ]
 
 
 def _frame_times(run: SidesRun, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         folder = options.trained or options.folder
         folder = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        runs = _runs(options, folder)
+        sides = {PLAIN: Side(), ATTENDED: Side(partial(attended, attention=_attention(options)))}
+        runs = SidesRun.each_seed(sides, options, folder)
         records: list[dict[str, Any]] = []
         if not options.trained:
             runs, records = trained(runs, options.seconds)
@@ -93,29 +94,6 @@ _NOTES = (
     " shipped weights and the same schedule over them; measured is the moving average of the weights.",
     "a spread between trainings of one side bounds what a difference between the sides can mean.",
 )
-
-
-def _runs(options: argparse.Namespace, folder: Path) -> list[SidesRun]:
-    quick = options.quick
-    sides = {PLAIN: Side(), ATTENDED: Side(partial(attended, attention=_attention(options)))}
-    return [
-        SidesRun(
-            sides,
-            seed,
-            3 if quick else options.steps,
-            "smoke" if quick else options.config,
-            str(options.data),
-            tuple(options.parts),
-            2 if quick else 0,
-            str(folder),
-            options.device,
-            "bfloat16" if options.device == "cuda" else "float32",
-            2 if quick else options.batch_size,
-            0 if quick else options.workers,
-            options.threads,
-        )
-        for seed in range(options.seed, options.seed + options.seeds)
-    ]
 
 
 def _attention(options: argparse.Namespace) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import multiprocessing
 import statistics
@@ -88,6 +89,31 @@ class SidesRun(NamedTuple):
     batch_size: int
     workers: int
     threads: int
+
+    @classmethod
+    def each_seed(
+        cls, sides: Mapping[str, Side], options: argparse.Namespace, folder: Path
+    ) -> list[SidesRun]:
+        """Return a run per seed of a benchmark's options."""
+        quick = options.quick
+        return [
+            cls(
+                sides,
+                seed,
+                3 if quick else options.steps,
+                "smoke" if quick else options.config,
+                str(options.data),
+                tuple(options.parts),
+                2 if quick else 0,
+                str(folder),
+                options.device,
+                "bfloat16" if options.device == "cuda" else "float32",
+                2 if quick else options.batch_size,
+                0 if quick else options.workers,
+                options.threads,
+            )
+            for seed in range(options.seed, options.seed + options.seeds)
+        ]
 
     def weights(self, side: str) -> Path:
         """Return the path of the trained weights of a side."""

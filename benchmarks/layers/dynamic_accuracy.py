@@ -13,18 +13,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.layers import dynamic_detector, dynamic_training
 from benchmarks.layers.dynamic_detector import DetectorRun, OutOfTimeError, train_detector
@@ -34,6 +31,7 @@ from benchmarks.layers.dynamic_summary import summarise
 from benchmarks.layers.dynamic_tasks import DIGITS_VARIABLE, SMALL_TASKS, TASKS, help_text
 from benchmarks.layers.dynamic_training import Run, train
 from benchmarks.lib.options import common_parser, parse, picture
+from benchmarks.lib.processes import progress_bar, run_each
 from benchmarks.lib.results import result, save, show, write
 from benchmarks.lib.scenes import default_data
 from benchmarks.publish.screen import tables
@@ -243,9 +241,9 @@ def _train_all(
     done = {tuple(record[name] for name in _IDENTITY) for record in known}
     waiting = [run for run in runs if _identity(run) not in done]
     end = time.time() + options.budget_s if options.budget_s else float("inf")
-    with _progress() as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("trainings", total=len(runs), completed=len(runs) - len(waiting))
-        for run, outcome in _outcomes(waiting, options.threads, end):
+        for run, outcome in run_each(partial(_outcome, end=end), waiting, options.threads):
             progress.advance(bar)
             if isinstance(outcome, OutOfTimeError):
                 continue
@@ -260,21 +258,6 @@ def _train_all(
     return found, failures
 
 
-def _outcomes(
-    runs: Sequence[AnyRun], processes: int, end: float
-) -> Iterator[tuple[AnyRun, dict[str, Any] | Exception]]:
-    """Each training with its record, or the error that it ended with, in the order in which they finish."""
-    if processes == 1:
-        for run in runs:
-            yield run, _outcome(run, end)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting = {pool.submit(_outcome, run, end): run for run in runs}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
-
-
 def _outcome(run: AnyRun, end: float) -> dict[str, Any] | Exception:
     if time.time() > end:
         return OutOfTimeError("not started")
@@ -282,17 +265,6 @@ def _outcome(run: AnyRun, end: float) -> dict[str, Any] | Exception:
         return train(run) if isinstance(run, Run) else train_detector(run)
     except (OutOfTimeError, ValueError, RuntimeError, ArithmeticError, OSError) as error:
         return error
-
-
-def _progress() -> Progress:
-    """A bar on the terminal's error stream, so that ``--json`` stays JSON."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
 
 
 def _values(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.layers.dynamic_rows import LABELS, Row
+from benchmarks.lib.results import spread
 
 #: Metric of each task, and its decimals.
 MEASURES = {
@@ -65,16 +66,6 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _measures(run: dict[str, Any]) -> dict[str, float]:
     found = {name: run[name] for name in ("accuracy", "bits", "loss", "ap_bev") if name in run}
     return found | {f"ap_{level}": value for level, value in run.get("ap", {}).items()}
-
-
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, sample standard deviation (null for a single value), number and the values themselves."""
-    return {
-        "mean": round(statistics.fmean(values), 6),
-        "std": round(statistics.stdev(values), 6) if len(values) > 1 else None,
-        "n": len(values),
-        "values": [round(value, 6) for value in values],
-    }
 
 
 def score_text(case: dict[str, Any], measure: str | None = None) -> str:

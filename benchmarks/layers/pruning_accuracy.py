@@ -11,24 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.layers.pruning_measure import DENSE, TRAINED_ON, measure
 from benchmarks.layers.pruning_rows import BASELINE, REFRESH_EVERY, Task
 from benchmarks.lib.environment import describe
 from benchmarks.lib.options import common_parser, configure, parse, picture
-from benchmarks.lib.results import result, save, show, write
+from benchmarks.lib.processes import progress_bar, run_each
+from benchmarks.lib.results import result, save, show, spread, write
 from benchmarks.publish.screen import tables
 from sparse_core.common.libraries import module_available
 
@@ -151,9 +147,9 @@ def _run(
     sources = describe(device)["code"]["source_sha256"]
     finished: dict[str, Any] = json.loads(partial.read_text()) if partial.exists() else {}
     waiting = [task for task in tasks if _key(task) not in finished]
-    with _progress() as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("networks", total=len(tasks), completed=len(tasks) - len(waiting))
-        for task, run in _measure_all(waiting, processes):
+        for task, run in run_each(measure, waiting, processes):
             finished[_key(task)] = {"source_sha256": sources, "run": run}
             # Renamed into place, so that an interruption leaves the old file or the new one.
             fresh = partial.with_suffix(".tmp")
@@ -169,30 +165,6 @@ def _run(
 def _key(task: Task) -> str:
     """Everything that the numbers of a task depend on but the code."""
     return json.dumps(task._asdict())
-
-
-def _measure_all(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Each task with its result, in the order in which they finish."""
-    if processes == 1:
-        for task in tasks:
-            yield task, measure(task)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting = {pool.submit(measure, task): task for task in tasks}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
-
-
-def _progress() -> Progress:
-    """A bar on the terminal's error stream, so that ``--json`` stays JSON."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
 
 
 def summarise(runs: Sequence[dict[str, Any]], patterns: Sequence[str]) -> list[dict[str, Any]]:
@@ -241,15 +213,6 @@ def _row(measured: Sequence[dict[str, Any]], samples: Sequence[dict[str, Any]]) 
         "over_dense_trained_on": spread(over(TRAINED_ON)),
         "kept_magnitude": spread([entry["kept_magnitude"] for entry in measured]),
         "sparsity": spread([entry["sparsity"] for entry in measured]),
-    }
-
-
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, sample standard deviation (null for a single value) and the values themselves."""
-    return {
-        "mean": round(statistics.fmean(values), 6),
-        "std": round(statistics.stdev(values), 6) if len(values) > 1 else None,
-        "values": [round(value, 6) for value in values],
     }
 
 

@@ -1,4 +1,4 @@
-"""Real vectors for the benchmarks: sentences of docstrings, and indoor photographs.
+"""Real vectors for the benchmarks: sentences of docstrings.
 
     python -m benchmarks.memory.real_embeddings FOLDER [--count 15000] [--out FILE.npy]
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from memory.encode import ImageEncoder, TextEncoder
+from memory.encode import TextEncoder
 
 #: Takes about five minutes on two cores.
 DEFAULT_COUNT = 15_000
@@ -90,45 +90,6 @@ def real_embeddings(
             if vectors is None:
                 encode = encode or TextEncoder().encode
                 vectors = _encoded(encode, part)
-                _write(path, vectors)
-            parts.append(vectors)
-            bar.advance(task, len(part))
-    return np.concatenate(parts)
-
-
-def image_embeddings(
-    images: Sequence[Path], folder: str | os.PathLike[str], progress: bool = True
-) -> NDArray[np.float32]:
-    """Unit vectors of photographs by :class:`memory.encode.ImageEncoder`, kept in the folder by their names.
-
-    Args:
-        images: files, such as the ``*.color.jpg`` of an indoor sequence.
-        folder: of the parts.
-        progress: show a bar.
-
-    Returns:
-        (images, 1280) float32.
-
-    Raises:
-        ImportError: the package with the weights is missing; names the extra.
-        ValueError: no image.
-    """
-    if not images:
-        raise ValueError("images must not be empty")
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    parts = []
-    encoder: ImageEncoder | None = None
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task("images", total=len(images))
-        for first in range(0, len(images), 32):
-            part = images[first : first + 32]
-            names = [f"{path.name} {path.stat().st_size}" for path in part]
-            path = place / f"images-{first:06d}-{_digest(names)}.npy"
-            vectors = _read(path, len(part))
-            if vectors is None:
-                encoder = encoder or ImageEncoder()
-                vectors = encoder.encode(part)
                 _write(path, vectors)
             parts.append(vectors)
             bar.advance(task, len(part))

@@ -26,7 +26,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from benchmarks.lib.options import asked, common_parser, configure, parse
-from benchmarks.lib.results import result, save, show, write
+from benchmarks.lib.results import result, save, show, spread, write
 from benchmarks.merging.tasks import PAIRS, Pair, Trained
 from benchmarks.publish.screen import tables
 from sparse_core.merging import TaskVector, loss_along_path, merge
@@ -133,19 +133,11 @@ def _summary(pair: Pair, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "unit": pair.unit,
         "larger_is_better": pair.larger_is_better,
         "rows": {
-            name: {part: _spread([run["rows"][name][part] for run in runs]) for part in (*pair.tasks, "both")}
+            name: {part: spread([run["rows"][name][part] for run in runs]) for part in (*pair.tasks, "both")}
             for name in runs[0]["rows"]
         },
         "settings": {name: [run["settings"][name] for run in runs] for name in GRIDS},
-        "barrier": _spread([run["barrier"] for run in runs]),
-    }
-
-
-def _spread(values: Sequence[float]) -> dict[str, Any]:
-    return {
-        "mean": round(statistics.fmean(values), 6),
-        "std": round(statistics.stdev(values), 6) if len(values) > 1 else None,
-        "values": [round(value, 6) for value in values],
+        "barrier": spread([run["barrier"] for run in runs]),
     }
 
 

@@ -16,8 +16,9 @@ from typing import Any
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions
 from memory.exchange.jsonl import Line
-from memory.exchange.parquet import load_pyarrow, open_parquet
+from memory.exchange.parquet import open_parquet
 from memory.exchange.sources import DetectionLines
+from sparse_core.common.libraries import load_pyarrow
 
 #: Metadata of each file, and the versions that this release reads.
 FORMAT, VERSIONS = b"detections", (b"1",)

@@ -18,26 +18,13 @@ import numpy as np
 
 from memory.errors import DataError
 from memory.types import Memory, Visit
+from sparse_core.common.libraries import load_pyarrow
 
 #: Metadata of the table.
 FORMAT = {"sparsight_format": "memories", "sparsight_version": "1"}
 _TIMES = ("time_ns", "first_seen_ns", "last_seen_ns")
 _PLAIN: tuple[str, ...] = ("id", "map_id", "kind", "label", "caption", "evidence", "provenance", "state")
 _PLAIN += ("confidence", "reward", "marked", "count", "importance", "yaw", *_TIMES)
-
-
-def load_pyarrow() -> Any:
-    """Import pyarrow with its Parquet module.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("Parquet needs pyarrow: pip install 'sparsight[parquet]'") from error
-    return pyarrow
 
 
 def write_parquet(path: Path, batches: Iterable[list[Memory]], *, vectors: bool = True) -> int:

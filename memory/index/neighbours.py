@@ -161,20 +161,20 @@ class LongTermIndex(VectorIndex, Protocol):
 
 def check_dim(dim: int) -> int:
     """Return the dimension, or raise."""
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
-        raise TypeError(f"dim must be an integer, got {type(dim).__name__}")
-    if dim < 1:
-        raise ValueError(f"dim must be at least 1, got {dim}")
-    return int(dim)
+    return _at_least_one("dim", dim)
 
 
 def check_k(k: int) -> int:
     """Return the number of neighbours, or raise."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"k must be an integer, got {type(k).__name__}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    return int(k)
+    return _at_least_one("k", k)
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
 
 
 def check_units(name: str, vectors: ArrayLike, dim: int) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from typing import Any
 
 
 @cache
@@ -18,3 +19,20 @@ def module_available(name: str) -> bool:
 def missing(name: str, hint: str) -> str:
     """Return why an implementation needs the missing library ``name``."""
     return f"needs {name}, which is not installed: {hint}"
+
+
+def load_pyarrow(user: str = "Parquet") -> Any:
+    """Import pyarrow with its Parquet module.
+
+    Args:
+        user: what needs it, for the error.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"{user} needs pyarrow: pip install 'sparsight[parquet]'") from error
+    return pyarrow

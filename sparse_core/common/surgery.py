@@ -192,8 +192,6 @@ def share_weight(layer: nn.Module, first: nn.Module) -> None:
     """Make a layer share the parameters and buffers of another of its class, except the bias."""
     for key, value in [*first._parameters.items(), *first._buffers.items()]:
         if key != "bias":
-            if isinstance(value, nn.Parameter) and key in layer._buffers:
-                delattr(layer, key)
             setattr(layer, key, value)
 
 

@@ -10,7 +10,7 @@ import json
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from examples import EXAMPLES, Example
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels.op import Impl, Op, ops
+from tests.sparse_core.oracles.poisoned_memory import poisoned_memory
 from tests.sparse_core.oracles.spconv_on_cpu import leave_out_gpu_kernels
 
 DEVICE = torch.device(sys.argv[1])
@@ -38,31 +39,6 @@ def load_everything() -> None:
                 # Optional libraries of commands and of the service may be absent; ops need none of them.
                 if (error.name or "").split(".")[0] in ("sparse_core", "perception", "memory"):
                     raise
-
-
-@contextmanager
-def poisoned_memory() -> Iterator[None]:
-    """What torch leaves uninitialised is NaN or a huge number."""
-    places = [(torch, "empty"), (torch, "empty_like"), (torch, "empty_strided"), (Tensor, "new_empty")]
-    originals = [getattr(owner, name) for owner, name in places]
-
-    def poisoning(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def allocated(*sizes: Any, **options: Any) -> Tensor:
-            made = allocate(*sizes, **options)
-            if made.dtype == torch.bool:
-                return made
-            with torch.no_grad():
-                return made.fill_(torch.nan if made.is_floating_point() else torch.iinfo(made.dtype).max)
-
-        return allocated
-
-    try:
-        for (owner, name), original in zip(places, originals, strict=True):
-            setattr(owner, name, poisoning(original))
-        yield
-    finally:
-        for (owner, name), original in zip(places, originals, strict=True):
-            setattr(owner, name, original)
 
 
 def results(example: Example, impl: str, inputs: Sequence[Tensor]) -> list[Tensor]:

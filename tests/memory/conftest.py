@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cups import DIM
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -20,6 +21,7 @@ from memory.errors import StoreError
 from memory.index import calibration
 from memory.index.kinds import KINDS, cuda_on, faiss_on
 from memory.persistence.postgres import server
+from memory.store import MemoryStore
 
 #: Engines that a store is tested on: all of it on a server takes minutes.
 ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
@@ -72,6 +74,13 @@ def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     address: str = request.getfixturevalue("postgresql")()
     return address
+
+
+@pytest.fixture
+def store(location: Path | str) -> Iterator[MemoryStore]:
+    """An empty store for cups."""
+    with MemoryStore.open(location, dim=DIM) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import textwrap
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
+from cups import DIM, axis, cup, ids_of
 
 from memory.config import StoreConfig
 from memory.errors import (
@@ -17,29 +17,6 @@ from memory.errors import (
 )
 from memory.query import Filter, Query
 from memory.store import MemoryStore
-from memory.types import Memory
-
-DIM = 16
-S = 1_000_000_000
-
-
-def axis(number: int, dim: int = DIM) -> np.ndarray:
-    return np.eye(dim, dtype=np.float32)[number]
-
-
-def cup(at_s: float = 0.0, x: float = 0.0, **values) -> Memory:
-    values = {"label": "cup", "embedding": axis(0)} | values
-    return Memory(time_ns=round(at_s * S), position=(x, 0.0, 0.0), **values)
-
-
-@pytest.fixture
-def store(location: Path | str):
-    with MemoryStore.open(location, dim=DIM) as opened:
-        yield opened
-
-
-def ids_of(store: MemoryStore, query: Query) -> list[int | None]:
-    return [hit.memory.id for hit in store.query(query)]
 
 
 def test_a_backup_has_the_settings_and_no_caches(tmp_path: Path) -> None:

@@ -41,13 +41,11 @@ def test_names_of_other_data_sets_mean_a_well_known_class(name: str, meant: str 
 
 
 def test_spellings_of_own_classes_are_the_same() -> None:
-    known = ("Pallet", "traffic_cone", "bus")
-    assert [same_class(name, known) for name in ("pallets", "TrafficCone", "Traffic Cones", "buses")] == [
-        "Pallet",
-        "traffic_cone",
-        "traffic_cone",
-        "bus",
-    ]
+    known = ("Pallet", "traffic_cone", "bus", "Battery")
+    names = ("Pallet", "pallets", "TrafficCone", "Traffic Cones", "buses", "batteries")
+    meant = ["Pallet", "Pallet", "traffic_cone", "traffic_cone", "bus", "Battery"]
+    assert [same_class(name, known) for name in names] == meant
+    assert same_class("gas", ["ga"]) is None
     assert same_class("palette", known) is None
     assert nearest_class("palette", known) == "Pallet"
     assert nearest_class("zebra", known) is None

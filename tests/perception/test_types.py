@@ -175,3 +175,19 @@ def test_a_fifth_column_is_named_and_dropped(column: list[float], name: str) -> 
     assert name in dropped
     with pytest.raises(ValueError, match="four columns"):
         PointCloud(np.zeros((2, 6), np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_points_without_intensity_have_a_zero(dtype: type) -> None:
+    points = np.array([[1, 2, 3], [4, 5, 6]], dtype)
+    assert PointCloud(points).points.tolist() == [[1, 2, 3, 0], [4, 5, 6, 0]]
+
+
+def test_records_come_back(found: Detections) -> None:
+    again = Detections.from_dict(found.to_dict() | {"other": 1})
+    assert again.to_dict() == found.to_dict()
+    assert (again.timestamp_ns, again.source, again.warnings) == (5, "a.bin", ("w",))
+    nothing = Detections.from_dict(Detections.empty().to_dict())
+    assert nothing.boxes.shape == Detections.empty().boxes.shape == (0, 7)
+    with pytest.raises(ValueError, match="scores must be a list, got None"):
+        Detections.from_dict({"boxes": [], "labels": []})

@@ -21,7 +21,7 @@ from perception.cli.detect.crops import Crops, add_crop_options
 from perception.cli.detect.frames import DetectedFrame, FrameMaker, ScanReader
 from perception.cli.detect.pages import held_boxes, open_player
 from perception.cli.detect.partitions import FOLDER as TABLE
-from perception.cli.detect.partitions import load_pyarrow, write_partitions
+from perception.cli.detect.partitions import write_partitions
 from perception.cli.options import add_picture_options, add_range_option, add_topic_option
 from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scans.dates import ScanDates, add_date_options
@@ -31,6 +31,7 @@ from perception.cli.scans.surroundings import Surroundings, add_surroundings_opt
 from perception.errors import DataError
 from perception.io.addresses import path_or_address
 from sparse_core.common.console import LOG, REMARKS, progress_bar
+from sparse_core.common.libraries import load_pyarrow
 from sparse_core.common.table import Table, cell
 
 #: Runs of more scans print no tables, because printing takes longer than detection on a GPU.
@@ -99,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     if options.parquet:
         if options.out is None:
             raise ValueError("--parquet needs --out FOLDER for the table. Add it.")
-        load_pyarrow()
+        load_pyarrow("--parquet")
     status = _detect(options)
     if options.parquet:
         rows = write_partitions(options.out / NAME, options.out / TABLE)

@@ -18,6 +18,7 @@ from perception.cli.records import open_records
 from perception.errors import DataError
 from perception.io.sensors.pcap import is_pcap
 from sparse_core.common.files import replacing_folder
+from sparse_core.common.libraries import load_pyarrow
 
 #: Folder of the table, next to ``detections.jsonl``.
 FOLDER = "detections.parquet"
@@ -27,16 +28,6 @@ FORMAT = {"sparsight_format": "detections", "sparsight_version": "1"}
 _ROWS, _OPEN = 256, 32
 _COLUMNS = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings")
 _OF_BAG = re.compile(r"(.+):[^:]*#\d+")
-
-
-def load_pyarrow() -> Any:
-    """Import pyarrow with Parquet; raise ``ImportError`` with the pip command if it is missing."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("--parquet needs pyarrow: pip install 'sparsight[parquet]'") from error
-    return pyarrow
 
 
 def write_partitions(records: Path, folder: Path) -> int:
@@ -52,7 +43,7 @@ def write_partitions(records: Path, folder: Path) -> int:
     Raises:
         DataError: a line is not a record, or the file is a device or pipe.
     """
-    pyarrow = load_pyarrow()
+    pyarrow = load_pyarrow("--parquet")
     rows = 0
     with replacing_folder(folder) as beside, ExitStack() as stack, open_records(records) as lines:
         parts = _Parts(pyarrow, beside)

@@ -11,15 +11,13 @@ frame wrote. Cells then get rows as in :mod:`sparse_core.conv.grid`. Runs on CUD
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from perception.stages.neck.empty import EmptyMaps, NearTables, WrittenMaps
-from sparse_core.conv.grid.layout import WORD, FixedGrid, padded_width
+from sparse_core.conv.grid.layout import WORD, FixedGrid, carve, padded_width
 from sparse_core.conv.grid.levels_triton import rows_kernel
 from sparse_core.conv.grid.triton import popcount, row_of
 
@@ -228,7 +226,7 @@ def near_lists(
     size, levels = len(first.words), len(capacities)
     blocks = triton.cdiv(size, _WORDS)
     lengths = [*([2 * size] * levels), *capacities, size, 2 * levels, levels * blocks]
-    parts = _carve(first.words.device, lengths)
+    parts = carve(first.words.device, lengths)
     words, cells = tuple(parts[:levels]), tuple(parts[levels : 2 * levels])
     bits, totals, counts = parts[2 * levels :]
     height, width = first.spatial_shape
@@ -269,7 +267,7 @@ def near_tables(lists: Sequence[FixedGrid], empty: EmptyMaps, fine_cells: Tensor
     between = [entry.capacity for entry in lists[1:-1]]
     last = lists[-1].capacity
     lengths = [*(9 * capacity for capacity in between), *between[1::2], 36 * last, 1]
-    parts = _carve(fine_cells.device, lengths)
+    parts = carve(fine_cells.device, lengths)
     tables = tuple(
         part.view(9, capacity) for part, capacity in zip(parts[: len(between)], between, strict=True)
     )
@@ -287,12 +285,3 @@ def near_tables(lists: Sequence[FixedGrid], empty: EmptyMaps, fine_cells: Tensor
         SMALL_WIDTH=small[1], EDGE=empty.edge, BLOCK=_ROWS, num_warps=_ROWS // 32,
     )  # fmt: skip
     return NearTables(tables, residual_rows, fine_table, fine_count)
-
-
-def _carve(device: torch.device, lengths: Sequence[int]) -> list[Any]:
-    """Return pieces of one int32 buffer, each aligned to 128 bytes."""
-    starts = [0]
-    for length in lengths:
-        starts.append(starts[-1] + triton.cdiv(length, WORD) * WORD)
-    buffer = torch.empty(starts[-1], dtype=torch.int32, device=device)
-    return [buffer[start : start + length] for start, length in zip(starts, lengths, strict=False)]

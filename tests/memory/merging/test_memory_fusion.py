@@ -146,6 +146,7 @@ def test_the_other_fields() -> None:
         evidence="run1/8.bag\nrun2/1.bag",
         provenance="detector",
         reward=5.0,
+        importance=0.125,
     )
     for order in ([early, late], [late, early]):
         fused = fuse(order)
@@ -156,6 +157,18 @@ def test_the_other_fields() -> None:
         assert fused.evidence == "run1/7.bag\nrun1/8.bag\nrun2/1.bag"
         assert fused.provenance == "detector"
         assert (fused.marked, fused.importance) == (True, 0.25)
+
+
+def test_robots_are_joined_and_half_the_trust_is_enough_to_be_the_latest() -> None:
+    early = Memory(time_ns=1, yaw=-math.pi, label="cup", payload={"seen_by": {"a": [1, 1, 1]}})
+    late = Memory(time_ns=2, yaw=-math.pi, label="mug", payload={"seen_by": {"b": [2, 2, 1], "a": [0, 0, 2]}})
+    late_alone = replace(late, payload={"seen_by": {"b": [2, 2, 1]}})
+    assert fuse([early, late]).payload == {"seen_by": {"a": [0, 1, 3], "b": [2, 2, 1]}}
+    assert fuse([early, late_alone], trust={"b": 0.5}).label == "mug"
+    assert fuse([early, late_alone], trust={"b": 0.49}).label == "cup"
+    assert fuse([early]).yaw == math.pi
+    apart = [replace(early, position=(0.0, 0.0, 0.0)), replace(late_alone, position=(3.0, 0.0, 0.0))]
+    assert fuse(apart, trust={"b": 0.5}).position == pytest.approx((1.0, 0.0, 0.0))
 
 
 def test_what_cannot_be_fused_is_refused() -> None:

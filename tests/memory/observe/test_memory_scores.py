@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from memory.config import ImportanceWeights, ReservoirConfig, StoreConfig
 from memory.index import Neighbours
 from memory.observe import scores as observing
-from memory.observe.scores import BatchScores
+from memory.observe.scores import BatchScores, Neighbourhood
 from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory
@@ -150,3 +150,28 @@ def test_thousands_at_once_are_compared_with_each_other() -> None:
             batch.leave_out(kept.pop(int(random.integers(len(kept)))))
         if there and random.random() < 0.02:
             batch.forget(there.pop(), ["thing"])
+
+
+def test_observations_without_vectors_are_compared_by_place() -> None:
+    def row(x: float | None, label: str = "cup") -> Memory:
+        place = None if x is None else (x, 0.0, 0.0)
+        return Memory(time_ns=0, position=place, label=label, reward=0.5, confidence=0.5)
+
+    def near(memory: Memory, radius_m: float) -> Neighbourhood:
+        away = abs(memory.place[0])
+        found = memory.label == "cup" and away <= radius_m
+        return Neighbourhood(np.array([7] * found, np.int64), np.array([away] * found))
+
+    rows = [row(0.5), row(1.5), row(None), row(1.0, "car")]
+    batch = BatchScores(
+        rows, DIM, search=None, counts={"cup": 1}, weights=ImportanceWeights(), near=near, near_m=2.0
+    )
+    assert [batch.similarity(at) for at in range(4)] == pytest.approx(
+        [0.75, 0.25, math.nan, math.nan], nan_ok=True
+    )
+    assert batch.importance(0) == pytest.approx(batch.explain([0])[0].total)
+    batch.keep(0)
+    batch.forget(7, ["cup"])
+    assert [batch.similarity(at) for at in (0, 1, 3)] == pytest.approx([1.0, 0.5, math.nan], nan_ok=True)
+    batch.leave_out(0)
+    assert math.isnan(batch.similarity(1))

@@ -7,29 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cups import DIM, axis, cup
 
 from memory.config import ReservoirConfig, StoreConfig
 from memory.query import Filter
 from memory.store import MemoryStore
 from memory.types import Memory
-
-DIM = 16
-S = 1_000_000_000
-
-
-def axis(number: int, dim: int = DIM) -> np.ndarray:
-    return np.eye(dim, dtype=np.float32)[number]
-
-
-def cup(at_s: float = 0.0, x: float = 0.0, **values) -> Memory:
-    values = {"label": "cup", "embedding": axis(0)} | values
-    return Memory(time_ns=round(at_s * S), position=(x, 0.0, 0.0), **values)
-
-
-@pytest.fixture
-def store(location: Path | str):
-    with MemoryStore.open(location, dim=DIM) as opened:
-        yield opened
 
 
 def parked_day(unique: int) -> tuple[list[Memory], set[int]]:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.exchange.times import parse_time
-from memory.questions.times import since_of, span_of
 from memory.questions.understanding import understand
 
 NOW = parse_time("2026-01-10T12:00:00Z")  # A Saturday.
@@ -318,26 +317,6 @@ def test_there_are_two_hundred_phrasings() -> None:
 @pytest.mark.parametrize(("text", "parts"), PHRASINGS)
 def test_what_is_meant(text: str, parts: dict[str, Any]) -> None:
     assert understand(text, NOW).given() == parts
-
-
-def test_times() -> None:
-    assert span_of("this week", NOW) == (at("2026-01-05"), NOW)
-    assert since_of("three days ago", NOW) == NOW - 3 * DAY
-    first, last = span_of("10 minutes ago", NOW)
-    assert first < NOW - 600 * 10**9 < last
-    assert span_of("14:30", NOW).first == at("2026-01-09T14:30")  # Of today it is still to come.
-    assert span_of("11:30pm yesterday", NOW).first == at("2026-01-09T23:30")
-    assert span_of("12 am", NOW).first == at("2026-01-10")
-    assert span_of("noon", NOW).first == NOW
-    assert span_of("last saturday", NOW) == day("2026-01-03")
-    assert span_of("Saturday", NOW) == day("2026-01-10")
-    assert span_of("Sunday", NOW) == day("2026-01-04")
-    assert span_of("2026-01-08 10:00:05", NOW) == (at("2026-01-08T10:00:05"),) * 2
-    for words in ("soon", "25:00", "13pm", "9:75", ""):
-        with pytest.raises(ValueError, match="is not a time"):
-            span_of(words, NOW)
-    with pytest.raises(ValueError, match="out of range"):
-        span_of("last 999999 weeks", NOW)
 
 
 def test_what_cannot_be_asked() -> None:

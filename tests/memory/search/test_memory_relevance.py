@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from memory.index import Neighbours
 from memory.query import Filter, Query
 from memory.questions import Questions
-from memory.search.relevance import BESIDE, BESIDE_NS, WORDS_SHARE
+from memory.search.relevance import BESIDE, BESIDE_NS, WORDS_SHARE, fuse
 from memory.store import MemoryStore
 from memory.types import Memory
 
@@ -140,6 +141,16 @@ def test_words_and_vectors_are_fused(filled: tuple[MemoryStore, dict[int, Memory
     assert like not in [hit.memory.id for hit in store.query(Query(text=QUESTION, like=like, k=1000))]
     found = store.context(Query(text=QUESTION, embedding=vector, k=5))
     assert len(found.hits) == 5
+
+
+def test_fused_memories_come_best_first_and_equal_ones_by_id() -> None:
+    similar = Neighbours(np.array([[1.0, 0.5]], np.float32), np.array([[7, 9]]))
+    found = fuse(np.array([9, 7, 5, 4]), np.array([2.0, 0.0, 1.0, 1.0]), [similar])
+    words, half = WORDS_SHARE, (1 - WORDS_SHARE) / 2
+    scores = {9: words + half, 7: 2 * half, 5: words / 2, 4: words / 2}
+    assert found.ids.tolist() == sorted(scores, key=lambda id: (-scores[id], id))
+    assert found.scores.tolist() == pytest.approx([scores[id] for id in found.ids.tolist()])
+    assert found.similarity[found.ids.tolist().index(7)] == 1.0
 
 
 def test_a_date_counts_as_a_word_of_the_memories_of_that_day(tmp_path: Path) -> None:

@@ -49,6 +49,20 @@ def test_keep_values_are_the_formulas() -> None:
     np.testing.assert_allclose(keep_values(value_freshness, found, NOW), np.array(halves) * [0.5, 1.0, 0.1])
 
 
+def test_the_least_value_stays_and_later_uses_are_now() -> None:
+    found = records((1, -3, 0, 0.5, False), (2, 1e-5, 0, 0.5, False), (3, 0, 0, 0.25, False))
+    policy = Policy(name="value_freshness", least=0.5)
+    chosen = select_to_forget(found, policy, None, NOW)
+    assert {id: (reason.sort, reason.unused_s) for id, reason in chosen.items()} == {  # type: ignore[union-attr]
+        2: ("faded", pytest.approx(0.864)),
+        3: ("faded", 0.0),
+    }
+    (full,) = select_to_forget(found, Policy(name="value_freshness"), 2, NOW - DAY_NS).values()
+    assert full.unused_s == 0.0  # type: ignore[union-attr]
+    with pytest.raises(TypeError, match="now_ns"):
+        select_to_forget(found, policy, None, 0.5)  # type: ignore[arg-type]
+
+
 @given(ROWS, st.sampled_from(POLICIES), st.integers(0, 12))
 def test_the_worst_of_each_map_go_and_no_more(rows: list, name: str, capacity: int) -> None:
     maps = [row[4] for row in rows]

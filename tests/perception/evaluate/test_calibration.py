@@ -47,12 +47,24 @@ def test_a_known_distortion_is_found(scale: float, bias: float) -> None:
     assert (np.argsort(fitted(score), kind="stable") == np.argsort(score, kind="stable")).all()
 
 
+def test_a_weak_prior_keeps_the_scores() -> None:
+    score, right = distorted(60, 2.0, -1.0)
+    fitted = fit_map(score, right)
+    assert fitted is not None
+    # At the optimum, residuals balance the distance from no change.
+    residual, logit = fitted(score) - right, np.log(score / (1 - score))
+    assert residual @ logit == pytest.approx(1.0 - fitted.scale, abs=1e-8)
+    assert residual.sum() == pytest.approx(-fitted.bias, abs=1e-8)
+
+
 def test_reliability() -> None:
     score, right = distorted(2000, 2.0, -1.5)
     found = measure_reliability({"Car": ranking(score, right)}, 20)["Car"]
     assert found.error > 0.1
     assert found.error_fitted < 0.06
-    assert found.false_per_frame == ((score >= 0.3) & ~right).sum() / 20
+    wrong = ((score >= 0.3) & ~right).sum()
+    assert found.false_per_frame == wrong / 20
+    assert measure_reliability({"Car": ranking(score, right)}, 1)["Car"].false_per_frame == wrong
     assert found.false_fitted < found.false_per_frame
     assert found.bins[:, 0].sum() == 2000
     json.dumps(found.to_dict(), allow_nan=False)

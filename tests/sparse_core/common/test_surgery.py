@@ -53,6 +53,21 @@ def test_rules_give_reasons() -> None:
         choose_layers(Twice(), (nn.Linear,), "alone", rule=lambda *_: "never")
 
 
+def test_other_modules_name_their_matrices() -> None:
+    model = nn.ModuleDict(
+        {"words": nn.Embedding(3, 4), "cell": nn.GRUCell(4, 5, bias=False), "last": nn.Linear(5, 1)}
+    )
+    model["cell"].register_parameter("absent", None)
+    model["deep"] = nn.RNN(4, 5, num_layers=2)
+    model["deep"].register_parameter("more", nn.Parameter(torch.ones(1, 1)))
+    assert choose_layers(model, (nn.Linear,)).skipped == {
+        "words": "Embedding is not among Linear",
+        "cell": "GRUCell is not among Linear; its matrices stay dense: weight_ih (15, 4), weight_hh (15, 5)",
+        "deep": "RNN is not among Linear; its matrices stay dense: weight_ih_l0 (5, 4), weight_hh_l0 (5, 5),"
+        " weight_ih_l1 (5, 5), weight_hh_l1 (5, 5) and 1 more",
+    }
+
+
 def test_a_parametrised_weight_belongs_to_its_layer() -> None:
     model = nn.Sequential(nn.Linear(4, 4))
     weight = model[0].weight
@@ -75,6 +90,13 @@ def test_a_shared_weight_is_one_tensor() -> None:
     share_weight(second, first)
     assert second.weight is first.weight
     assert second.bias is bias
+    # A frozen weight is a buffer, which makes room for a parameter.
+    frozen = nn.Linear(3, 2)
+    del frozen.weight
+    frozen.register_buffer("weight", torch.zeros(2, 3))
+    share_weight(frozen, first)
+    assert frozen.weight is first.weight
+    assert [*frozen._buffers] == []
 
 
 @pytest.mark.parametrize("kind", ["2:4", "2:4-training", "dense"])

@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from sparse_core.formats import assemble_csr
 
 SCRIPT = Path(__file__).with_name("compare_assemble.py")
 #: Facts of a case that must hold.
 AGREEMENTS = ("row_ptr", "col", "values", "repeatable", "gradient", "own memory")
-
-
-def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
-    return run_script(SCRIPT, repository, device, str(size), interpret=interpret)
 
 
 def check(report: dict[str, Any]) -> None:
@@ -44,16 +40,9 @@ def check(report: dict[str, Any]) -> None:
     assert report["few"]["complex64"]["launches"] == 6
 
 
-def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
-    report = run_comparison(repository, device="cpu", size=40, interpret=True)
-    assert report["interpreted"]
-    check(report)
-
-
-@pytest.mark.gpu
-def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_comparison(repository, device=str(cuda), size=300_000, interpret=False)
-    assert not report["interpreted"]
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret, sizes=(40, 300_000))
     check(report)
 
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparse_core.formats import COO
-from sparse_core.formats.coo import morton_codes
+from sparse_core.formats import COO, CSR
+from sparse_core.formats.coo import are_sorted, morton_codes
 
 
 def duplicated(dtype: torch.dtype = torch.float32) -> COO:
@@ -82,3 +82,31 @@ def test_morton_order_walks_quadrants() -> None:
     assert curve.sort("morton").values.tolist() == curve.values.tolist()
     with pytest.raises(ValueError, match=r"up to 2\^31"):
         COO(row.reshape(-1), col.reshape(-1), torch.ones(16), (4, 2**32)).sort("morton")
+
+
+def test_indices_are_checked_unless_told_otherwise() -> None:
+    row, col, values = torch.tensor([0, 2]), torch.tensor([1, 0]), torch.ones(2)
+    with pytest.raises(ValueError, match="row"):
+        COO(row, col, values, (2, 2))
+    assert COO(row, col, values, (2, 2), validate=False).nnz == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "col", "expected"),
+    [
+        ([0, 1, 1, 2], [3, 0, 2, 0], True),
+        ([0, 1, 1, 2], [3, 2, 0, 0], False),
+        ([0, 2, 2, 2], [0, 1, 3, 3], False),
+        ([0, 2, 1], [0, 0, 0], False),
+        ([], [], True),
+    ],
+)
+def test_order_and_duplicates_are_seen(row: list[int], col: list[int], expected: bool) -> None:
+    assert are_sorted(torch.tensor(row), torch.tensor(col)) is expected
+
+
+def test_of_csr_it_is_coalesced_and_as_large_as_planned() -> None:
+    csr = CSR.from_dense(torch.eye(3, dtype=torch.float64))
+    matrix = COO.from_csr(csr)
+    assert matrix.is_coalesced
+    assert COO.planned_nbytes(csr) == matrix.nbytes == 3 * (2 * 4 + 8)

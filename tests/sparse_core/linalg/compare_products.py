@@ -21,6 +21,7 @@ from sparse_core.linalg import sddmm, spmm, spmv
 from sparse_core.linalg.sddmm import triton as sddmm_kernels
 from sparse_core.linalg.spmm import triton as spmm_kernels
 from sparse_core.linalg.spmv import plan
+from tests.sparse_core.oracles.poisoned_memory import poisoned_memory
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 DTYPES = [
@@ -102,27 +103,6 @@ def formats(csr: CSR) -> Iterator[tuple[str, SparseMatrix]]:
         yield "CompactCSR", csr.to(CompactCSR, dtype=csr.dtype)
 
 
-def poisoned(run: Callable[[], Tensor]) -> Tensor:
-    """Result of ``run`` when memory that torch leaves uninitialised holds NaN."""
-    places = [(torch, "empty"), (torch, "empty_like"), (Tensor, "new_empty")]
-    originals = [getattr(owner, name) for owner, name in places]
-
-    def poisoning(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def allocated(*sizes: Any, **options: Any) -> Tensor:
-            made = allocate(*sizes, **options)
-            return made.fill_(torch.nan if made.is_floating_point() else torch.iinfo(made.dtype).max)
-
-        return allocated
-
-    try:
-        for (owner, name), original in zip(places, originals, strict=True):
-            setattr(owner, name, poisoning(original))
-        return run()
-    finally:
-        for (owner, name), original in zip(places, originals, strict=True):
-            setattr(owner, name, original)
-
-
 def agrees(run: Callable[[str], Tensor]) -> str:
     """Return the differences between ``run("triton")`` and ``run("reference")``."""
     expected, found = run("reference"), run("triton")
@@ -137,7 +117,8 @@ def agrees(run: Callable[[str], Tensor]) -> str:
         return (
             f"{int((~close).sum())} differ, first at {where}: {found[tuple(where)]} {expected[tuple(where)]}"
         )
-    again = poisoned(lambda: run("triton"))
+    with poisoned_memory():
+        again = run("triton")
     return "" if torch.equal(bits(again), bits(found)) else "another run gives other bits"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 #: Runs a script and ends without finalizing Python: a thread of autograd that comes back from a kernel while
 #: Python is finalized aborts the whole process (pytorch/pytorch#38230).
@@ -46,6 +47,24 @@ def run_script(script: Path, repository: Path, *arguments: str, interpret: bool)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert isinstance(report, dict)
+    return report
+
+
+#: A test runs twice: kernels are interpreted on a CPU, and compiled on a GPU.
+interpreted_and_compiled = pytest.mark.parametrize(
+    "interpret", [True, pytest.param(False, marks=pytest.mark.gpu)], ids=["interpreted", "compiled"]
+)
+
+
+def compare_both_ways(
+    script: Path, repository: Path, *, interpret: bool, sizes: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """Run a comparison on a CPU or a GPU; ``sizes`` are those of interpreted and compiled kernels."""
+    if not interpret and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    arguments = () if sizes is None else (str(sizes[not interpret]),)
+    report = run_script(script, repository, "cpu" if interpret else "cuda", *arguments, interpret=interpret)
+    assert report["interpreted"] == interpret
     return report
 
 

@@ -33,6 +33,7 @@ from perception.stages.head import (
 from sparse_core.conv.grid.layout import linear_cells, word_count
 from sparse_core.conv.grid.reference import bits_of_cells, grid_from_bits
 from sparse_core.kernels.op import Impl
+from tests.sparse_core.oracles.poisoned_memory import poisoned_memory
 
 IMPLEMENTATIONS: tuple[Impl, Impl] = ("triton", "reference")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -47,17 +48,6 @@ def distance(found: Tensor, wanted: Tensor) -> float:
     """Largest difference relative to the largest value; not a number where one is not."""
     scale = wanted.float().abs().max().clamp(min=1e-6)
     return float((found.float() - wanted.float()).abs().max() / scale)
-
-
-def poison() -> None:
-    """Fill what the launchers allocate with what must never be read."""
-    allocate = torch.empty
-
-    def poisoned(*shape: Any, **options: Any) -> Tensor:
-        made = allocate(*shape, **options)
-        return made.fill_(float("nan") if made.is_floating_point() else -(2**31))
-
-    torch.empty = poisoned  # type: ignore[assignment]
 
 
 def make_head(channels: int, width: int, classes: int, device: torch.device) -> CentreHead:
@@ -255,5 +245,5 @@ def report(device: torch.device) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    poison()
-    print(json.dumps(report(torch.device(sys.argv[1]))))
+    with poisoned_memory():
+        print(json.dumps(report(torch.device(sys.argv[1]))))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from perception.stages.head import fixed_peaks
 from sparse_core.errors import ImplementationError
@@ -29,20 +29,13 @@ def check(report: dict[str, Any]) -> None:
         assert all(equal.values()), (name, equal)
 
 
-def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
-    report = run_script(SCRIPT, repository, "cpu", interpret=True)
-    assert report["interpreted"]
-    assert (len(report["up"]), len(report["layers"]), len(report["peaks"])) == (6, 6, 12)
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret)
+    counts = (len(report["up"]), len(report["layers"]), len(report["peaks"]))
+    assert counts == ((6, 6, 12) if interpret else (15, 15, 17))
     check(report)
-
-
-@pytest.mark.gpu
-def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_script(SCRIPT, repository, str(cuda), interpret=False)
-    assert not report["interpreted"]
-    assert (len(report["up"]), len(report["layers"]), len(report["peaks"])) == (15, 15, 17)
-    check(report)
-    assert report["graph"]["replays"]
+    assert interpret or report["graph"]["replays"]
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter takes CPU tensors")

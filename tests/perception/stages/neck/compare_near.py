@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import triton
 from near_scenes import BothNecks, make_level, random_cells
-from torch import Tensor
 
 from perception.stages.backbone import units
 from perception.stages.neck import (
@@ -26,19 +25,9 @@ from perception.stages.neck import triton as kernels
 from sparse_core.conv.convolution import ConvolutionConfig
 from sparse_core.conv.grid import grid_from_cells
 from sparse_core.kernels.op import Impl
+from tests.sparse_core.oracles.poisoned_memory import poisoned_memory
 
 IMPLEMENTATIONS: tuple[Impl, Impl] = ("triton", "reference")
-
-
-def poison() -> None:
-    """Fill what the launchers allocate with what must never be read."""
-    allocate = torch.empty
-
-    def poisoned(*shape: Any, **options: Any) -> Tensor:
-        made = allocate(*shape, **options)
-        return made.fill_(float("nan") if made.is_floating_point() else -(2**31))
-
-    torch.empty = poisoned  # type: ignore[assignment]
 
 
 def compare_lists(
@@ -181,6 +170,5 @@ def report(device: torch.device) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    poison()
-    with torch.no_grad():
+    with poisoned_memory(), torch.no_grad():
         print(json.dumps(report(torch.device(sys.argv[1]))))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled, run_script
 
 from perception.stages.neck import near_lists
 from sparse_core.conv.grid import grid_from_cells
@@ -24,20 +24,12 @@ def check(report: dict[str, Any]) -> None:
     assert all(report["restoring"].values()), report["restoring"]
 
 
-def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
-    report = run_script(SCRIPT, repository, "cpu", interpret=True)
-    assert report["interpreted"]
-    assert (len(report["lists"]), len(report["necks"])) == (4, 1)
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret)
+    assert (len(report["lists"]), len(report["necks"])) == ((4, 1) if interpret else (5, 5))
     check(report)
-
-
-@pytest.mark.gpu
-def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_script(SCRIPT, repository, str(cuda), interpret=False)
-    assert not report["interpreted"]
-    assert (len(report["lists"]), len(report["necks"])) == (5, 5)
-    check(report)
-    assert report["graph"]["replays"]
+    assert interpret or report["graph"]["replays"]
 
 
 @pytest.mark.slow

@@ -30,23 +30,6 @@ def check(report: dict[str, Any]) -> None:
     assert [name for name, case in report.items() if not case["repeated"]] == []
 
 
-def test_interpreted(repository: Path) -> None:
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        pytest.skip("the kernels are compiled here")
-    check(run_script(SCRIPT, repository, interpret=True))
-
-
-@pytest.mark.slow
-def test_more_cases_interpreted(repository: Path) -> None:
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        pytest.skip("the kernels are compiled here")
-    report = run_script(SCRIPT, repository, "--everything", interpret=True)
-    assert len(report) == 20
-    check(report)
-
-
 @pytest.mark.gpu
 def test_compiled(repository: Path, cuda: torch.device) -> None:
     report = run_script(SCRIPT, repository, "--everything", interpret=False)
@@ -61,23 +44,21 @@ def check_many(report: dict[str, Any]) -> None:
     assert [name for name, case in report.items() if case["kept"] == 0] == []
 
 
-def test_many_interpreted(repository: Path) -> None:
-    pytest.importorskip("triton")
+@pytest.mark.parametrize(
+    ("script", "arguments", "count"),
+    [
+        (SCRIPT, (), 14),
+        (MANY, (), 6),
+        pytest.param(SCRIPT, ("--everything",), 20, marks=pytest.mark.slow),
+        pytest.param(MANY, ("--everything",), 21, marks=pytest.mark.slow),
+    ],
+)
+def test_interpreted(script: Path, arguments: tuple[str, ...], count: int, repository: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here")
-    report = run_script(MANY, repository, interpret=True)
-    assert len(report) == 6
-    check_many(report)
-
-
-@pytest.mark.slow
-def test_more_of_many_interpreted(repository: Path) -> None:
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        pytest.skip("the kernels are compiled here")
-    report = run_script(MANY, repository, "--everything", interpret=True)
-    assert len(report) == 21
-    check_many(report)
+    report = run_script(script, repository, *arguments, interpret=True)
+    assert len(report) == count
+    (check if script == SCRIPT else check_many)(report)
 
 
 @pytest.mark.gpu

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import torch
 import triton
@@ -28,6 +26,7 @@ from perception.stages.pillars import (
 )
 from perception.stages.pillars import triton as kernels
 from sparse_core.conv.grid import grid_from_bits
+from tests.sparse_core.oracles.poisoned_memory import poisoned_memory
 
 CONFIG = PillarConfig(range_m=(0.0, -8.0, -3.0, 16.0, 8.0, 1.0), pillar_size_m=0.5, channels=64)
 #: 25 tiles of cells, which make 4 blocks of several where there may be no more.
@@ -35,16 +34,6 @@ FINE = PillarConfig(range_m=(0.0, -40.0, -3.0, 80.0, 40.0, 1.0), pillar_size_m=0
 FEW_BLOCKS = 4
 MOST_BLOCKS = types._MOST_BLOCKS
 ONE = PillarConfig(range_m=(-1.0, -1.0, -1.0, 1.0, 1.0, 1.0), pillar_size_m=2.0, channels=16)
-
-
-def poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Allocation that fills memory with what shows when it is read."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Tensor:
-        made = allocate(*args, **kwargs)
-        return made.fill_(float("nan") if made.is_floating_point() else torch.iinfo(made.dtype).min)
-
-    return wrapper
 
 
 def scatter(count: int, config: PillarConfig, seed: int, *, margin_m: float = 0.0) -> Tensor:
@@ -152,9 +141,8 @@ def compare(
 
 if __name__ == "__main__":
     device, size = torch.device(sys.argv[1]), int(sys.argv[2])
-    torch.empty, torch.empty_like = poisoned(torch.empty), poisoned(torch.empty_like)  # type: ignore[assignment]
-    Tensor.new_empty = poisoned(Tensor.new_empty)  # type: ignore[method-assign]
-    report = {name: compare(*case, device) for name, case in cases(size).items()}
+    with poisoned_memory():
+        report = {name: compare(*case, device) for name, case in cases(size).items()}
     interpreted = not isinstance(kernels.locate_kernel, triton.JITFunction)
     assert interpreted == (not isinstance(encode_triton.points_kernel, triton.JITFunction))
     print(json.dumps({"interpreted": interpreted, "cases": report}))

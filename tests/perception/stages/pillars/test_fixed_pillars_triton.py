@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from pillar_frames import encoded
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from perception.config import PillarConfig
 from perception.model.encoder import PillarEncoder
@@ -24,7 +24,6 @@ AGREEMENTS = (
 
 
 def check(report: dict[str, Any], *, interpreted: bool) -> None:
-    assert report["interpreted"] == interpreted
     assert len(report["cases"]) == (8 if interpreted else 9)
     for name, case in report["cases"].items():
         assert all(case[fact] for fact in AGREEMENTS), (name, case)
@@ -35,13 +34,10 @@ def check(report: dict[str, Any], *, interpreted: bool) -> None:
         assert (case["rows"] > 0) == (name != "no point"), name
 
 
-def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
-    check(run_script(SCRIPT, repository, "cpu", "24", interpret=True), interpreted=True)
-
-
-@pytest.mark.gpu
-def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
-    check(run_script(SCRIPT, repository, str(cuda), "6000", interpret=False), interpreted=False)
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret, sizes=(24, 6000))
+    check(report, interpreted=interpret)
 
 
 @pytest.mark.gpu

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from sparse_core.conv import (
     ConvolutionConfig,
@@ -39,17 +39,10 @@ def check(report: dict[str, Any], *, types: int) -> None:
             assert largest <= TOLERANCES[name.rpartition(".")[2]], (part, name, differences)
 
 
-def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
-    report = run_script(SCRIPT, repository, "cpu", "20", interpret=True)
-    assert report["interpreted"]
-    check(report, types=2)
-
-
-@pytest.mark.gpu
-def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_script(SCRIPT, repository, str(cuda), "5000", interpret=False)
-    assert not report["interpreted"]
-    check(report, types=3)
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret, sizes=(20, 5000))
+    check(report, types=2 if interpret else 3)
 
 
 def _layer(

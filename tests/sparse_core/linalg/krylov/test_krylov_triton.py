@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
@@ -25,10 +25,6 @@ ENDINGS = {
 }
 
 
-def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
-    return run_script(SCRIPT, repository, device, str(size), interpret=interpret)
-
-
 def check(report: dict[str, Any]) -> None:
     assert len(report["cases"]) == 14
     for name, case in report["cases"].items():
@@ -39,16 +35,9 @@ def check(report: dict[str, Any]) -> None:
     assert report["cases"]["float64"]["count"] > 7
 
 
-def test_interpreted_updates_equal_the_reference(repository: Path) -> None:
-    report = run_comparison(repository, device="cpu", size=40, interpret=True)
-    assert report["interpreted"]
-    check(report)
-
-
-@pytest.mark.gpu
-def test_compiled_updates_equal_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_comparison(repository, device=str(cuda), size=200_000, interpret=False)
-    assert not report["interpreted"]
+@interpreted_and_compiled
+def test_updates_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret, sizes=(40, 200_000))
     check(report)
 
 

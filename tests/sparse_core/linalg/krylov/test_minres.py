@@ -40,6 +40,17 @@ def test_indefinite_systems(size: int, seed: int, dtype: torch.dtype) -> None:
     assert bool((torch.linalg.vector_norm(b - matrix @ result.x, dim=0) <= 1.001e-4 * b.norm(dim=0)).all())
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_the_scale_of_the_matrix_does_not_matter(scale: float) -> None:
+    matrix, b = hermitian(9, 9, 0, torch.float64), torch.ones(9, dtype=torch.float64)
+    expected, found = minres(CSR.from_dense(matrix), b), minres(CSR.from_dense(scale * matrix), b)
+    assert (found.reason, found.iterations) == (expected.reason, expected.iterations)
+    singular = hermitian(9, 5, 0, torch.float64)
+    expected, found = minres(CSR.from_dense(singular), b), minres(CSR.from_dense(scale * singular), b)
+    assert expected.reason.startswith("least squares")
+    assert (found.reason, found.iterations) == (expected.reason, expected.iterations)
+
+
 @settings(max_examples=60)
 @given(st.integers(2, 12), st.integers(0, 99), st.sampled_from(DTYPES), st.data())
 def test_singular_systems_end_at_least_squares(

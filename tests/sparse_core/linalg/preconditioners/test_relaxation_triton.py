@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR
 from sparse_core.linalg import gauss_seidel
 
 SCRIPT = Path(__file__).with_name("compare_relaxation.py")
-
-
-def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
-    return run_script(SCRIPT, repository, device, str(size), interpret=interpret)
 
 
 def check(report: dict[str, Any]) -> None:
@@ -28,16 +24,9 @@ def check(report: dict[str, Any]) -> None:
         assert case["repeatable"], name
 
 
-def test_interpreted_kernel_equals_the_reference(repository: Path) -> None:
-    report = run_comparison(repository, device="cpu", size=60, interpret=True)
-    assert report["interpreted"]
-    check(report)
-
-
-@pytest.mark.gpu
-def test_compiled_kernel_equals_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_comparison(repository, device=str(cuda), size=20_000, interpret=False)
-    assert not report["interpreted"]
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret, sizes=(60, 20_000))
     check(report)
 
 

@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from sparse_core.formats import CSR
 from sparse_core.linalg import triangular_solve
 
 SCRIPT = Path(__file__).with_name("compare_triangular.py")
 TOLERANCE = {"torch.float64": 1e-13, "torch.float32": 1e-5, "torch.float16": 2e-3}
-
-
-def run_comparison(repository: Path, *, device: str, size: int, interpret: bool) -> dict[str, Any]:
-    return run_script(SCRIPT, repository, device, str(size), interpret=interpret)
 
 
 def check(report: dict[str, Any]) -> None:
@@ -31,18 +27,11 @@ def check(report: dict[str, Any]) -> None:
     assert cases["arrow"]["narrow"] > 0
 
 
-def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
-    report = run_comparison(repository, device="cpu", size=5, interpret=True)
-    assert report["interpreted"]
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret, sizes=(5, 40))
     check(report)
-
-
-@pytest.mark.gpu
-def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_comparison(repository, device=str(cuda), size=40, interpret=False)
-    assert not report["interpreted"]
-    check(report)
-    assert report["graph"]
+    assert interpret or report["graph"]
 
 
 @pytest.mark.gpu

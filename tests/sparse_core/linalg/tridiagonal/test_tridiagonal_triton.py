@@ -6,16 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from triton_scripts import run_script
+from triton_scripts import compare_both_ways, interpreted_and_compiled
 
 from sparse_core.errors import ImplementationError
 from sparse_core.linalg import tridiagonal_solve
 
 SCRIPT = Path(__file__).with_name("compare_tridiagonal.py")
-
-
-def run_comparison(repository: Path, *, device: str, interpret: bool) -> dict[str, Any]:
-    return run_script(SCRIPT, repository, device, interpret=interpret)
 
 
 def check(report: dict[str, Any]) -> None:
@@ -27,16 +23,9 @@ def check(report: dict[str, Any]) -> None:
     assert report["flags"]["message"].startswith("zero pivot in row 1 of system 66:")
 
 
-def test_interpreted_kernel_equals_the_reference(repository: Path) -> None:
-    report = run_comparison(repository, device="cpu", interpret=True)
-    assert report["interpreted"]
-    check(report)
-
-
-@pytest.mark.gpu
-def test_compiled_kernel_equals_the_reference(repository: Path, cuda: torch.device) -> None:
-    report = run_comparison(repository, device=str(cuda), interpret=False)
-    assert not report["interpreted"]
+@interpreted_and_compiled
+def test_kernels_equal_the_reference(interpret: bool, repository: Path) -> None:
+    report = compare_both_ways(SCRIPT, repository, interpret=interpret)
     check(report)
 
 
