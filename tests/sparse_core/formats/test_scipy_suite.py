@@ -19,6 +19,7 @@ def test_scipys_own_tests_pass_with_our_operators_inside(tmp_path: Path, reposit
     report = tmp_path / "report.xml"
     # A separate configuration, because scipy's marks are not registered here.
     options = ["-c", os.devnull, f"--rootdir={tmp_path}", "-p", "no:dash", "-p", "no:cacheprovider", "-n0"]
+    folders = (repository, repository / "tests/sparse_core/oracles")
     run = subprocess.run(
         [sys.executable, "-m", "pytest", str(suite), "-q", *options, "-W", "ignore", f"--junitxml={report}"],
         capture_output=True,
