@@ -24,10 +24,7 @@ def test_scipys_own_tests_pass_with_our_operators_inside(tmp_path: Path, reposit
         [sys.executable, "-m", "pytest", str(suite), "-q", *options, "-W", "ignore", f"--junitxml={report}"],
         capture_output=True,
         text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{repository}{os.pathsep}{repository / 'tests/sparse_core/oracles'}",
-        },
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
         check=False,
     )
     assert run.returncode == 0, run.stdout[-3000:]

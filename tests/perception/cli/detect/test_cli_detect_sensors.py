@@ -78,7 +78,8 @@ def test_merged_detections_are_those_of_each_sensor(perceive: Perceive, drive: P
             alone = found[name][k]
             here = np.linalg.inv(_pose(together)) @ _pose(alone)
             for box, score in zip(alone["boxes"], alone["scores"], strict=True):
-                if score < 0.6:
+                # Beside the robot each sensor sees only half of an object.
+                if score < 0.6 or abs(box[0]) < 5:
                     continue
                 sure[name] += 1
                 place = (here @ [*box[:3], 1.0])[:2]
