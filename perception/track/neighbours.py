@@ -48,7 +48,7 @@ def frames_to_box(seen: BoolArray) -> Int64Array:
     """Return the (R,) number of rows to the nearest row with a box; 0 in rows with a box."""
     before, after = _neighbours(seen)
     rows = np.arange(len(seen))
-    return np.minimum(rows - before, after - rows)
+    return np.asarray(np.minimum(rows - before, after - rows))
 
 
 def _neighbours(seen: BoolArray) -> tuple[Int64Array, Int64Array]:
