@@ -42,9 +42,9 @@ class TrackPredictor:
     def predict(self, time_ns: int, *, pose: Any = None) -> Tracks:
         """Return the tracks at a later time.
 
-        Boxes are in the sensor frame of that time and ``covariance`` is that of that time. Tracks end at the
-        same age as in the tracker, by default one second after the last box. Ended tracks are left out with a
-        warning, because their objects may be anywhere.
+        Boxes are in the sensor frame of that time, and ``covariance`` has grown. Tracks end at the same age as
+        in the tracker, by default one second after the last box. Ended tracks are left out with a warning,
+        because their objects may be anywhere.
 
         Args:
             time_ns: time of the prediction, on the clock of the frames.
