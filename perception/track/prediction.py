@@ -42,8 +42,8 @@ class TrackPredictor:
     def predict(self, time_ns: int, *, pose: Any = None) -> Tracks:
         """Return the tracks at a later time.
 
-        Boxes are in the sensor frame of that time, and ``covariance`` has grown. Tracks end at the same age as
-        in the tracker, by default one second after the last box. Ended tracks are left out with a warning,
+        Boxes are in the sensor frame of that time, and ``covariance`` has grown. Tracks end at the same age
+        as in the tracker, by default one second after the last box. Ended tracks are left out with a warning,
         because their objects may be anywhere.
 
         Args:
