@@ -31,6 +31,7 @@ class TrackPredictor:
         path: trajectory of the sensor up to the frame.
         density: (M,) spectral density of the acceleration of each track, m^2/s^3.
         lasting_s: (M,) horizon of each track: longest time after its last box, seconds.
+        moving_m_s: (M,) least speed at which an object is taken for a moving one, if there are poses.
     """
 
     tracks: Tracks
@@ -38,6 +39,7 @@ class TrackPredictor:
     path: SensorPath
     density: Float64Array
     lasting_s: Float64Array
+    moving_m_s: Float64Array
 
     def predict(self, time_ns: int, *, pose: Any = None) -> Tracks:
         """Return the tracks at a later time.
@@ -68,6 +70,10 @@ class TrackPredictor:
         numbers = np.zeros((len(tracks), NUMBERS))
         numbers[:, BOX] = moved_boxes(tracks.boxes.astype(np.float64), tracks.pose)
         numbers[:, VELOCITY] = tracks.velocity
+        if self.path.given:
+            # Slow objects are parked more often than not, and their velocity is noise.
+            slow = (tracks.velocity[:, :2] ** 2).sum(1) < self.moving_m_s[known] ** 2
+            numbers[slow, VELOCITY] = 0.0
         numbers[:, SPREAD] = tracks.covariance[:, [0, 0, 3], [0, 3, 3]]
         predict(numbers, ahead_s, self.density[known], np.zeros(len(tracks)))
         warnings = tracks.warnings

@@ -167,6 +167,7 @@ class Tracker:
             replace(self.path),
             self.parameters.density[labels],
             self._longest_s(labels),
+            self.parameters.column("moving_m_s")[labels],
         )
 
     def observe(

@@ -45,6 +45,20 @@ def test_objects_and_the_sensor_move_on() -> None:
     assert tracks.missed_s == pytest.approx([ahead_s] * 2)
 
 
+@pytest.mark.parametrize(("speed_m_s", "moves"), [(0.5, False), (1.5, True)])
+def test_with_poses_only_moving_objects_move(speed_m_s: float, moves: bool) -> None:
+    for posed in (True, False):
+        tracker = Tracker()
+        for frame in range(30):
+            row = np.array([[20 + speed_m_s * frame * 0.1, 4.0, 0, *CAR, 0]], np.float32)
+            found = Detections(row, np.full(1, 0.9, np.float32), ["Car"])
+            last = tracker.update(found, pose=_at(0.0) if posed else None, time_ns=frame * STEP_NS)
+        later = tracker.predict(34 * STEP_NS)
+        step_m = float(later.boxes[0, 0] - last.boxes[0, 0])
+        assert step_m == pytest.approx(0.5 * speed_m_s if moves or not posed else 0.0, abs=0.02)
+        assert later.velocity == pytest.approx(last.velocity)
+
+
 def test_a_given_pose_replaces_the_expected_one() -> None:
     tracker = _tracked()
     expected = tracker.predict(31 * STEP_NS)
