@@ -45,6 +45,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "dynamic-memory",
         "dynamic-cpu",
     ),
+    "docs/benchmarks/live.md": ("delivery",),
     "docs/benchmarks/memory.md": (
         "memory-bars",
         "memory-searches",

@@ -83,8 +83,27 @@ _NUSCENES = Table(
     ],
 )
 
+_DELIVERY = Table(
+    "delivery-cpu",
+    rows=lambda values: [(name, row) for name, rows in values["cases"].items() for row in rows],
+    columns=[
+        Column("weights", lambda row: row[0].removeprefix("pointpillars-")),
+        Column("latency", lambda row: row[1]["latency"]),
+        Column("boxes", lambda row: row[1]["side"]),
+        Column("AP car, at delivery", lambda row: row[1]["ap"]["Car"], ".1f"),
+        Column("streaming", lambda row: row[1].get("streaming_ap", {}).get("Car"), ".1f"),
+        Column("AP cyclist, at delivery", lambda row: row[1]["ap"]["Cyclist"], ".1f"),
+        Column("streaming", lambda row: row[1].get("streaming_ap", {}).get("Cyclist"), ".1f"),
+        Column("centre error, median m", lambda row: row[1]["error_m"]["median"], ".2f"),
+        Column("p90 m", lambda row: row[1]["error_m"]["p90"], ".2f"),
+        Column("in the 90 % circle", lambda row: 100 * row[1]["coverage"], ".1f"),
+        Column("its radius, median m", lambda row: row[1]["radius_m"], ".2f"),
+    ],
+)
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "tracking": _FIGURES,
     "tracking-own": _OWN,
     "tracking-nuscenes": _NUSCENES,
+    "delivery": _DELIVERY,
 }

@@ -9,11 +9,12 @@ from perception.live.newest import NewestQueue
 from perception.live.pushed import PushedScans
 from perception.live.replay import Recorded, Replay
 from perception.live.ros2 import Ros2Address, Ros2Boxes, Ros2Scans
-from perception.live.running import LiveRun, Result, Sink
+from perception.live.running import Delivery, LiveRun, Result, Sink
 from perception.live.udp import PacketSocket, UdpAddress
 
 __all__ = [
     "Arrival",
+    "Delivery",
     "Figures",
     "GrowingFolder",
     "LiveRun",

@@ -15,6 +15,7 @@ from perception.live.figures import Figures
 from perception.live.newest import NewestQueue
 from perception.live.reading import FIRST_WAIT_S, Reader
 from perception.track.config import TrackerConfig
+from perception.track.prediction import TrackPredictor
 from perception.track.state import TRACK_ID
 from perception.track.tracker import Tracker
 from perception.track.tracks import Tracks
@@ -42,6 +43,7 @@ class Result(NamedTuple):
         pose: pose of the sensor, if known.
         latency_s: time from arrival to tracks.
         restarts: number of tracker restarts before it; track numbers repeat after a restart.
+        predictor: predicts the tracks to a later time.
     """
 
     arrival: Arrival
@@ -50,6 +52,28 @@ class Result(NamedTuple):
     pose: ScanPose | None
     latency_s: float
     restarts: int
+    predictor: TrackPredictor
+
+    def deliver(self, extra_s: float = 0.0) -> Delivery:
+        """Return the tracks predicted to now, or to some seconds later.
+
+        The time since the arrival of the scan is measured. The time before, from the scan to its arrival, is
+        unknown here; add it if the source stamps scans earlier.
+        """
+        age_s = time.monotonic() - self.arrival.arrived_s + extra_s
+        return Delivery(self.predictor.predict(self.predictor.time_ns + round(age_s * 1e9)), age_s)
+
+
+class Delivery(NamedTuple):
+    """Tracks as they are when somebody reads them.
+
+    Attributes:
+        tracks: predicted to the time of delivery.
+        age_s: time from the arrival of the scan to that time.
+    """
+
+    tracks: Tracks
+    age_s: float
 
 
 class Sink(Protocol):
@@ -182,7 +206,9 @@ class LiveRun:
         for warning in (*found.warnings, *tracks.warnings):
             self._say(warning)
         if self._sinks:
-            self._results.put(Result(arrival, found, tracks, pose, latency_s, figures.restarts))
+            self._results.put(
+                Result(arrival, found, tracks, pose, latency_s, figures.restarts, tracker.predictor())
+            )
             figures.unpublished = self._results.dropped
 
     def _pose(self, arrival: Arrival) -> ScanPose | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perception.track.config import ClassConfig, TrackerConfig
+from perception.track.prediction import TrackPredictor
 from perception.track.recording import DelayedTracker, Moment, track_recording
 from perception.track.tracker import Tracker
 from perception.track.tracks import Tracks
@@ -11,6 +12,7 @@ __all__ = [
     "ClassConfig",
     "DelayedTracker",
     "Moment",
+    "TrackPredictor",
     "Tracker",
     "TrackerConfig",
     "Tracks",

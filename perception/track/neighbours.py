@@ -44,6 +44,13 @@ def time_since_seen(seen: BoolArray, time_ns: Int64Array) -> tuple[Float64Array,
     return np.asarray(since * 1e-9), np.asarray(gap * 1e-9)
 
 
+def frames_to_box(seen: BoolArray) -> Int64Array:
+    """Return the (R,) number of rows to the nearest row with a box; 0 in rows with a box."""
+    before, after = _neighbours(seen)
+    rows = np.arange(len(seen))
+    return np.asarray(np.minimum(rows - before, after - rows))
+
+
 def _neighbours(seen: BoolArray) -> tuple[Int64Array, Int64Array]:
     """Return (R,) rows of the box before and the box after; a row with a box is its own neighbour."""
     rows = np.arange(len(seen))

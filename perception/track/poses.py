@@ -64,9 +64,9 @@ class SensorPath:
             warning = (
                 "This frame has no pose; continuing the last motion of the sensor." if self.given else None
             )
-            placed = FramePose(self._expected(seconds), warning=warning)
+            placed = FramePose(self.expected(seconds), warning=warning)
         elif not self.given or self._jumps(given, seconds):
-            shift = given @ inverse(self._expected(seconds))
+            shift = given @ inverse(self.expected(seconds))
             event = "The pose jumped" if self.given else "Poses start at this frame"
             placed = FramePose(given, shift, f"{event}; tracks keep their position relative to the sensor.")
         else:
@@ -81,8 +81,10 @@ class SensorPath:
         way = given[:3, 3] - self.pose[:3, 3]
         return float(way @ way) > (_SLACK_M + _FASTEST_M_S * seconds) ** 2
 
-    def _expected(self, seconds: float) -> Float64Array:
-        """Continue the last motion: its translation, and its rotation about z."""
+    def expected(self, seconds: float) -> Float64Array:
+        """Return the (4, 4) pose after some seconds of the last motion: its translation, and its rotation
+        about z.
+        """
         assert self.pose is not None
         if self.seconds == 0 or seconds == 0:
             return self.pose

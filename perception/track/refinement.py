@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from perception.track.association import Pairs, assign
+from perception.boxes import rotated_iou_pairs
+from perception.track.association import Pairs, assign, near_pairs
 from perception.track.config import Parameters
 from perception.track.lifecycle import belief
-from perception.track.neighbours import mean_of_neighbours, time_since_seen
+from perception.track.neighbours import frames_to_box, mean_of_neighbours, time_since_seen
 from perception.track.poses import inverse, moved_boxes
 from perception.track.smoothing import Noise, SmoothedStates, Spans, smooth
 from perception.track.state import (
@@ -32,6 +33,9 @@ from perception.track.state import (
 from perception.track.tracker import FrameAssignment
 from perception.track.tracks import Tracks, tracks_of
 from perception.types import EMBEDDING_DIM
+
+#: An unseen box with more overlap (IoU from above) with a seen box is not reported.
+_OVERLAP = 0.05
 
 
 class TrackedBoxes(NamedTuple):
@@ -135,6 +139,10 @@ def refine(frames: Sequence[FrameAssignment], parameters: Parameters, *, join: b
     believed = belief(
         parameters, label[owner], near[:, 0], mean[owner], hits[owner].astype(np.float64), range_m
     )
+    kind, column = label[owner], parameters.column
+    # A single missing box is common; more of them are evidence against the object.
+    missing = np.maximum(frames_to_box(spans.seen) - 1, 0)
+    believed = believed - column("coast_weight")[kind] * missing
     row = np.full(len(frame), -1, np.int64)
     row[rows_of_seen] = seen.row
     missed_s, gap_s = time_since_seen(spans.seen, times[frame])
@@ -148,7 +156,7 @@ def refine(frames: Sequence[FrameAssignment], parameters: Parameters, *, join: b
         label,
         hits,
         near[:, 0],
-        believed >= parameters.column("mend_from")[label[owner]],
+        believed >= column("mend_from")[kind],
         missed_s,
         gap_s,
         _directions(frames, seen, len(ids)),
@@ -165,6 +173,8 @@ def tracks_in_frame(
     join_s = parameters.column("join_s")[refined.label[track]]
     fine = refined.reported[rows] & (refined.gap_s[rows] <= join_s + 1e-6)
     rows, track = rows[fine], track[fine]
+    free = ~_occupied(refined.box[rows], refined.row[rows] >= 0, refined.odds[rows])
+    rows, track = rows[free], track[free]
     order = np.lexsort((refined.ids[track], -refined.odds[rows]))
     rows, track = rows[order], track[order]
     state = TrackState.of(len(rows))
@@ -194,6 +204,26 @@ def tracks_in_frame(
         warnings=frame.warnings,
         detections=frame.detections,
     )
+
+
+def _occupied(boxes: Float64Array, seen: BoolArray, odds: Float64Array) -> BoolArray:
+    """Mark (M, 7) unseen boxes that overlap a seen one with greater (M,) log-odds.
+
+    Two objects cannot be at the same place.
+    """
+    found = np.zeros(len(boxes), np.bool_)
+    unseen, there = np.flatnonzero(~seen), np.flatnonzero(seen)
+    if not (unseen.size and there.size):
+        return found
+    length = boxes[:, 3]
+    pairs = near_pairs(boxes[unseen, :2], boxes[there, :2], (length[unseen] + length[there].max()) / 2)
+    own, other = unseen[pairs.track], there[pairs.box]
+    likelier = odds[other] > odds[own]
+    own, other = own[likelier], other[likelier]
+    if own.size:
+        overlap = rotated_iou_pairs(boxes[own], boxes[other], metric="bev")
+        found[own[overlap > _OVERLAP]] = True
+    return found
 
 
 def _gather(frames: Sequence[FrameAssignment]) -> tuple[Int64Array, TrackedBoxes, Float64Array]:

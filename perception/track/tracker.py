@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from perception.track.lifecycle import (
 )
 from perception.track.odds import log_odds
 from perception.track.poses import SensorPath, inverse, move_tracks, moved_boxes
+from perception.track.prediction import TrackPredictor
 from perception.track.state import (
     BOX,
     HITS,
@@ -127,6 +128,7 @@ class Tracker:
         self.interval_s = 0.0
         #: Range of bearings where boxes were seen, radians in the sensor frame.
         self.sector = (0.0, 0.0)
+        self._reported: Tracks | None = None
 
     def update(self, detections: Detections, *, pose: Any = None, time_ns: int | None = None) -> Tracks:
         """Update the tracks with a frame and return them.
@@ -140,7 +142,33 @@ class Tracker:
         Raises:
             ValueError: time goes backwards, or the pose is not a rigid motion. The tracker is unchanged then.
         """
-        return self._report(self.observe(detections, pose=pose, time_ns=time_ns))
+        self._reported = self._report(self.observe(detections, pose=pose, time_ns=time_ns))
+        return self._reported
+
+    def predict(self, time_ns: int, *, pose: Any = None) -> Tracks:
+        """Return the tracks of the last :meth:`update`, predicted to a later time; the tracker is unchanged.
+
+        Arguments and errors are those of :meth:`TrackPredictor.predict`.
+        """
+        return self.predictor().predict(time_ns, pose=pose)
+
+    def predictor(self) -> TrackPredictor:
+        """Return the tracks of the last :meth:`update` with what predicts them, for use in another thread.
+
+        Raises:
+            ValueError: there was no update yet, or none since the tracker was loaded.
+        """
+        if self._reported is None:
+            raise ValueError("the tracker has no tracks to predict yet. Call update first")
+        labels = self.parameters.numbers_of(self._reported.labels)
+        return TrackPredictor(
+            self._reported,
+            self._now_ns,
+            replace(self.path),
+            self.parameters.density[labels],
+            self._longest_s(labels),
+            self.parameters.column("moving_m_s")[labels],
+        )
 
     def observe(
         self, detections: Detections, *, pose: Any = None, time_ns: int | None = None
@@ -290,12 +318,14 @@ class Tracker:
         self.state = self.state.joined(new)
 
     def _end(self) -> None:
-        forget_s = self.parameters.column("forget_s")[self.state.counts[:, LABEL]]
-        longest_s = np.maximum(forget_s, _FRAMES_MISSED * self.interval_s)
-        kept = self._missed_s(self.state) <= longest_s + 1e-6
+        kept = self._missed_s(self.state) <= self._longest_s(self.state.counts[:, LABEL]) + 1e-6
         if not kept.all():
             self.lost.add(self.state.take(~kept))
             self.state = self.state.take(kept)
+
+    def _longest_s(self, labels: Int64Array) -> Float64Array:
+        """Return the longest time without a box of tracks with these class numbers."""
+        return np.maximum(self.parameters.column("forget_s")[labels], _FRAMES_MISSED * self.interval_s)
 
     @property
     def _now_ns(self) -> int:

@@ -74,6 +74,17 @@ class Tracks(Detections):
         """(M, 7) float32 boxes in the map."""
         return moved_boxes(self.boxes.astype(np.float64), self.pose).astype(np.float32)
 
+    def radius_m(self, share: float = 0.9) -> FloatArray:
+        """Return the (M,) radius on the ground that holds the true centre with this probability, metres.
+
+        Raises:
+            ValueError: the share is not between 0 and 1.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"share must be between 0 and 1, got {share}")
+        # The variance is the same along all axes, so the ellipse of a Gaussian is a circle.
+        return np.asarray(np.sqrt(-2.0 * np.log1p(-share) * self.covariance[:, 0, 0]), np.float32)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: a record of ``detections.jsonl`` with identities and velocities."""
         return super().to_dict() | {

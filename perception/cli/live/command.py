@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perception.cli.live.options import add_live_options, address_of, open_source
-from perception.cli.live.publishing import published
+from perception.cli.live.publishing import predict_s, published
 from perception.cli.live.records import Records, Writer
 from perception.cli.live.status import LiveRemarks, StatusLines
 from perception.cli.records import FolderRecords
@@ -38,6 +38,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"--for must be a positive number of seconds, got {options.seconds}")
     if options.rate is not None and not options.rate > 0:
         raise ValueError(f"--rate must be a positive number, got {options.rate}")
+    if options.predict is not None and not 0 <= options.predict < float("inf"):
+        raise ValueError(f"--predict must be a number of milliseconds from 0, got {options.predict}")
     options.paths = [Path(options.source)]
     say, manager = LiveRemarks(), ServiceManager()
     transform = transform_of(options)
@@ -107,7 +109,9 @@ def _sinks(
 
         writers.append(remember)
         at_end.append(end)
-    sinks: list[Sink] = [Records(surroundings, writers, at_end)] if writers else []
+    sinks: list[Sink] = (
+        [Records(surroundings, writers, at_end, predict_s=predict_s(options))] if writers else []
+    )
     return [*published(options, transform, stack, say), *sinks]
 
 

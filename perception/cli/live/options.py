@@ -88,6 +88,11 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
         "--queue", type=int, default=QUEUE, metavar="N",
         help="most waiting scans; the oldest is dropped (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--predict", type=float, nargs="?", const=0.0, metavar="MS",
+        help="also report boxes predicted to the time of delivery, or MS milliseconds later, in records and"
+        " to ROS 2",
+    )  # fmt: skip
     parser.add_argument("--for", type=float, dest="seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--json", action="store_true", help="print statistics as JSON, one line per second")
     parser.add_argument(

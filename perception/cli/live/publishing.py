@@ -67,7 +67,8 @@ def published(
         elif kind == "foxglove":
             foxglove = address_of("--publish foxglove=", place) if place else _FOXGLOVE
         elif kind == SCHEME:
-            sinks.append(Ros2Boxes(_ros2(place, options.source), transform=transform, say=say))
+            address = _ros2(place, options.source)
+            sinks.append(Ros2Boxes(address, transform=transform, predict_s=predict_s(options), say=say))
         else:
             expected = "foxglove[=HOST:PORT], rerun[=ADDRESS] or ros2[=[//HOST[:PORT]][/NAMESPACE]]"
             raise ValueError(f"--publish {word}: expected {expected}")
@@ -75,6 +76,11 @@ def published(
         opened = open_recordings(rerun=rerun, foxglove=foxglove, title="perceive live")
         sinks.append(ViewerSink(stack.enter_context(opened)))
     return sinks
+
+
+def predict_s(options: argparse.Namespace) -> float | None:
+    """Return the seconds of ``--predict``; None without it."""
+    return None if options.predict is None else float(options.predict) * 1e-3
 
 
 def _ros2(place: str, source: str) -> Ros2Address:

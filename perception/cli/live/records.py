@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perception.cli.scans.surroundings import Surroundings
-from perception.live import Result
+from perception.live import Delivery, Result
 
 Writer = Callable[[dict[str, Any], int], None]
 
@@ -18,6 +18,7 @@ class Records:
         surroundings: adds fields.
         writers: called with each record and the number of restarts of the tracker.
         at_end: called at the end.
+        predict_s: adds the tracks at the time of delivery, plus these seconds; None adds nothing.
     """
 
     def __init__(
@@ -25,8 +26,11 @@ class Records:
         surroundings: Surroundings,
         writers: Sequence[Writer],
         at_end: Sequence[Callable[[], None]] = (),
+        *,
+        predict_s: float | None = None,
     ) -> None:
         self._surroundings, self._writers, self._at_end = surroundings, tuple(writers), tuple(at_end)
+        self._predict_s = predict_s
 
     def take(self, result: Result) -> None:
         """Pass the record of a result to the writers."""
@@ -40,6 +44,8 @@ class Records:
             **({} if pose is None else {"pose": pose.to_dict()}),
             **self._surroundings.fields(arrival.cloud, result.found),
         }
+        if self._predict_s is not None:
+            record["delivery"] = delivery_fields(result.deliver(self._predict_s))
         for write in self._writers:
             write(record, result.restarts)
 
@@ -47,3 +53,18 @@ class Records:
         """Call the functions for the end."""
         for end in self._at_end:
             end()
+
+
+def delivery_fields(delivery: Delivery) -> dict[str, Any]:
+    """Return the field ``delivery`` of a record: boxes at the time of delivery, with their uncertainty."""
+    tracks = delivery.tracks
+    return {
+        "time_ns": tracks.timestamp_ns,
+        "latency_ms": round(delivery.age_s * 1e3, 2),
+        "map_from_lidar": tracks.pose[:3].tolist(),
+        "track_id": tracks.track_id.tolist(),
+        "labels": tracks.labels,
+        "boxes": [[round(float(value), 4) for value in box] for box in tracks.boxes],
+        "radius_m": [round(float(value), 4) for value in tracks.radius_m()],
+        "warnings": list(tracks.warnings),
+    }

@@ -41,6 +41,7 @@ class MessageObject(NamedTuple):
         label, score: class and score.
         centre, size: x, y, z; length, width, height.
         turn: quaternion x, y, z, w.
+        variance_m2: variance of the centre along each axis.
     """
 
     number: int
@@ -49,6 +50,7 @@ class MessageObject(NamedTuple):
     centre: tuple[float, float, float]
     size: tuple[float, float, float]
     turn: tuple[float, float, float, float]
+    variance_m2: float
 
 
 def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -> Iterator[MessageObject]:
@@ -59,13 +61,15 @@ def described(tracks: Tracks, rotation: npt.NDArray[np.float64] | None = None) -
         rotation: (3, 3) float64 lidar_from_sensor; boxes are converted to the sensor's axes.
     """
     back = Rotation.identity() if rotation is None else Rotation.from_matrix(rotation).inv()
-    rows = zip(tracks.track_id.tolist(), tracks, tracks.missed_s.tolist(), strict=True)
-    for number, (box, score, label), missed_s in rows:
-        if missed_s == 0:
+    variances = tracks.covariance[:, 0, 0].tolist()
+    rows = zip(tracks.track_id.tolist(), tracks, tracks.row.tolist(), variances, strict=True)
+    for number, (box, score, label), row, variance_m2 in rows:
+        if row >= 0:
             x, y, z = back.apply(box[:3].astype(np.float64)).tolist()
             length, width, height, yaw = map(float, box[3:])
             a, b, c, d = (back * Rotation.from_euler("z", yaw)).as_quat(canonical=True).tolist()
-            yield MessageObject(number, label, float(score), (x, y, z), (length, width, height), (a, b, c, d))
+            size, turn = (length, width, height), (a, b, c, d)
+            yield MessageObject(number, label, float(score), (x, y, z), size, turn, variance_m2)
 
 
 class CloudDecoder:
@@ -104,9 +108,11 @@ def type_hash(kind: str) -> str:
 def detections_message(things: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
     """Serialise a ``vision_msgs/Detection3DArray``; ids are track ids."""
     types, header = _types().types, _header(frame_id, time_ns)
-    covariance = np.zeros(36)
     detections = []
     for thing in things:
+        # Row-major 6 x 6 of position and rotation; the uncertainty of the rotation is not reported.
+        covariance = np.zeros(36)
+        covariance[[0, 7, 14]] = thing.variance_m2
         pose = _pose(thing.centre, thing.turn)
         result = types["vision_msgs/msg/ObjectHypothesisWithPose"](
             types["vision_msgs/msg/ObjectHypothesis"](thing.label, thing.score),

@@ -34,6 +34,8 @@ class Ros2Boxes:
     Args:
         address: namespace of both topics.
         transform: transform of the scans; boxes are converted back to the sensor's axes.
+        predict_s: publishes boxes at the time of delivery, plus these seconds; None publishes those of the
+            scan.
         say: called with messages for the user.
 
     Raises:
@@ -46,13 +48,14 @@ class Ros2Boxes:
         address: Ros2Address,
         *,
         transform: ScanTransform | None = None,
+        predict_s: float | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         zenoh_library()
         self._rotation = (transform or ScanTransform()).rotation
         if np.linalg.det(self._rotation) < 0:
             raise ValueError("ROS frames cannot be mirrored. Correct --axes, or leave out --publish ros2.")
-        self._address, self._say = address, say
+        self._address, self._say, self._predict_s = address, say, predict_s
         self._session: Ros2Session | None = None
         self._publish: list[Callable[[bytes], None]] = []
         self._again_s = 0.0
@@ -61,8 +64,9 @@ class Ros2Boxes:
         """Publish a result."""
         if self._session is None and not self._opened():
             return
-        things = list(described(result.tracks, self._rotation))
-        frame, time_ns = result.arrival.sensor or _FRAME, result.arrival.cloud.timestamp_ns or 0
+        tracks = result.tracks if self._predict_s is None else result.deliver(self._predict_s).tracks
+        things = list(described(tracks, self._rotation))
+        frame, time_ns = result.arrival.sensor or _FRAME, tracks.timestamp_ns or 0
         detections, markers = self._publish
         detections(detections_message(things, frame, time_ns))
         markers(markers_message(things, frame, time_ns))

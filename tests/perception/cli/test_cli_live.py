@@ -56,6 +56,31 @@ def test_a_folder_is_replayed(perceive: Perceive, scans: Path, tiny_weights: Pat
     assert "--overwrite" in again.remarks
 
 
+def test_boxes_are_predicted_to_the_time_of_delivery(
+    perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    poses = tmp_path / "poses.txt"
+    poses.write_text("".join(f"1 0 0 {k} 0 1 0 0 0 0 1 0\n" for k in range(3)))
+    command = ("live", scans, "--replay", "--weights", tiny_weights, "--queue", 3, "--poses", poses)
+    assert perceive(*command, "--out", tmp_path / "plain").status == 0
+    assert not any("delivery" in record for record in records_of(tmp_path / "plain"))
+    assert perceive(*command, "--out", tmp_path / "out", "--predict", 50).status == 0
+    for record in records_of(tmp_path / "out"):
+        delivery = record["delivery"]
+        assert delivery["latency_ms"] >= record["latency_ms"] + 50
+        age_ns = delivery["time_ns"] - record["time_ns"]
+        assert age_ns == pytest.approx(delivery["latency_ms"] * 1e6, abs=1e4)
+        columns = ("track_id", "labels", "boxes", "radius_m")
+        assert len({len(delivery[name]) for name in columns}) == 1
+        gone = any("not predicted" in warning for warning in delivery["warnings"])
+        assert (set(delivery["track_id"]) == set(record["track_id"])) != gone
+    # The sensor drives a metre per scan of 0.1 s, and goes on until the delivery.
+    assert delivery["map_from_lidar"][0][3] == pytest.approx(2 + age_ns * 1e-8, abs=1e-6)
+    wrong = perceive(*command, "--out", tmp_path / "wrong", "--predict", -1)
+    assert wrong.status == 2
+    assert "--predict" in wrong.remarks
+
+
 def test_a_recording_is_played_with_its_poses(
     perceive: Perceive, street: Street, tiny_weights: Path, tmp_path: Path
 ) -> None:
