@@ -117,6 +117,19 @@ class Frame:
         """Width and height of the picture in pixels; guessed from the calibration if missing."""
         return assumed_image_size(self.calibration) if self.image is None else read_image_size(self.image)
 
+    def covered(self, positions: npt.ArrayLike) -> npt.NDArray[np.bool_] | None:
+        """Return which positions the labels cover; None if they cover the whole scan.
+
+        Training and evaluation ignore the rest.
+
+        Args:
+            positions: (M, 3 or more) x, y, z first, metres in the LiDAR frame.
+
+        Returns:
+            (M,) bool, or None.
+        """
+        return None
+
     @property
     def points(self) -> FloatArray:
         """(N, 4) float32 x, y, z in metres in the LiDAR frame, and intensity in [0, 1]."""

@@ -20,7 +20,7 @@ from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan, sample_places
 from perception.scans.finding import Finding
 from perception.scans.geometry import check_geometry, usable_ground_m
-from perception.scans.tensors import Cloud, raised_m
+from perception.scans.tensors import Cloud, raised_by_m, raised_m
 from perception.types import FloatArray, PointCloud
 
 #: With fewer finite points, axes and ground are unknown.
@@ -46,9 +46,13 @@ class ScanWatch:
     def __init__(self, config: PillarConfig, *, every_frame: bool) -> None:
         bottom, top = config.heights_m
         limits = config.range_m or (-math.inf, -math.inf, bottom, math.inf, math.inf, top)
-        self._low_m, self._high_m = np.array(limits[:3]), np.array(limits[3:])
+        self._shrink = config.shrink
+        self._low_m, self._high_m = (np.array(part) * config.shrink for part in (limits[:3], limits[3:]))
         self._every_frame = every_frame
-        self._ground_m = usable_ground_m(config.heights_m)
+        # In metres of a scan from the sensor height of the training data.
+        shift = raised_by_m(None, config.shrink)
+        low, high = usable_ground_m(config.heights_m)
+        self._ground_m = low * config.shrink - shift, high * config.shrink - shift
         self._frames = 0
         self._range_reported = self._muted = False
 
@@ -73,8 +77,9 @@ class ScanWatch:
             return []
         found = self._check(cloud)
         if pillars == 0 and not found and len(cloud) >= _FEW_POINTS:
+            spans = self._spans(raised_m(cloud, self._shrink))
             found.append(
-                f"no point is within the range of these weights ({self._spans(0.0)}), so nothing is detected."
+                f"no point is within the range of these weights ({spans}), so nothing is detected."
                 " For millimetres, use ScanTransform(scale=0.001).apply(points), or --scale 0.001 for files."
             )
         return found
@@ -104,7 +109,7 @@ class ScanWatch:
         found += [_text(finding) for finding in geometry]
         found += _about_intensity(facts)
         if not any(finding.severity == "error" for finding in geometry):
-            found += self._about_range(raw.xyz, raised_m(cloud))
+            found += self._about_range(raw.xyz, raised_m(cloud, self._shrink))
         return found
 
     def _about_range(self, xyz: FloatArray, raised: float) -> list[str]:
