@@ -19,6 +19,8 @@ class AugmentConfig:
     Attributes:
         flip: mirror left and right with probability 1/2.
         rotation_rad: largest rotation of the scene.
+        quarter_turns: rotate the scene and pasted objects by multiples of 90 degrees instead, and turn no
+            object alone. Boxes keep their yaw and swap length and width, as for labels without headings.
         scale: scale the scene by a factor in 1 +- scale.
         translation_m: standard deviation of the shift of the scene.
         paste: by class, number of objects to fill a frame up to, pasted from other frames.
@@ -42,6 +44,7 @@ class AugmentConfig:
 
     flip: bool = True
     rotation_rad: float = 0.5
+    quarter_turns: bool = False
     scale: float = 0.05
     translation_m: float = 0.2
     paste: dict[str, int] = field(default_factory=lambda: {"Car": 15, "Pedestrian": 8, "Cyclist": 8})

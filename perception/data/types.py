@@ -158,6 +158,7 @@ class DataSet(Sequence[Frame]):
         classes: class names of its labels.
         neighbours: similar class by class; training and evaluation ignore detections of it.
         evaluation: protocol for evaluation; None without labels.
+        headings: False if labels have no headings; evaluation then compares boxes along the axes.
         has_sweeps: True if earlier scans can be merged into frames.
         sweeps: number of earlier scans per frame.
         frame_ids: names of the frames.
@@ -168,6 +169,7 @@ class DataSet(Sequence[Frame]):
     classes: tuple[str, ...] = ()
     neighbours: ClassVar[Mapping[str, str]] = {}
     evaluation: ClassVar[Literal["kitti", "nuscenes", "boxes"] | None] = None
+    headings: bool = True
     has_sweeps: ClassVar[bool] = False
 
     def __init__(

@@ -18,7 +18,7 @@ from perception.describe.files import FolderScans, FoundLabels, find_labels, fin
 from perception.describe.labels import ClassFacts, MeasuredLabels, measure_written
 from perception.describe.scans import MeasuredScans, measure_scans
 from perception.describe.splits import in_time, split_frames, write_lists
-from perception.describe.training import suggested_range_m, training_text
+from perception.describe.training import suggested_range_m, suggested_shrink, training_text
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
 from perception.io.raw import apply_transform
@@ -139,10 +139,21 @@ def describe_folder(
     if known is not None:
         return _of_known(known, measured, written, lists, listed, reach)
     description = replace(description, splits=listed.value)
+    there = not lists
     height_m = measured.transform.sensor_height_m
-    raised_m = raised_by_m(height_m)
-    bounds = suggested_range_m(written.boxes, reach, behind=around, raised_m=raised_m)
-    training = training_text(description.class_names, bounds, len(lists.get("train", scans.paths)))
+    shrink = suggested_shrink(written.boxes, [name for names in written.per_frame.values() for name in names])
+    raised_m = raised_by_m(height_m, shrink)
+    bounds = suggested_range_m(written.boxes, reach, behind=around, raised_m=raised_m, shrink=shrink)
+    described = OwnDataSet(root, None, "scan or labels", None, description=description)
+    frames = len(lists.get("train") or (described.split_ids("train") if there else scans.paths))
+    training = training_text(
+        description.class_names,
+        bounds,
+        frames,
+        shrink=shrink,
+        headings=written.part.headings,
+        intensity=_known_intensity(measured),
+    )
     return FolderDescription(
         root,
         description,
@@ -213,6 +224,10 @@ def _spread_over(paths: tuple[Path, ...] | list[Path], most: int = _SAMPLE) -> l
 
 def _labelled(found: FoundLabels) -> set[str]:
     return set(found.kind(found.path).frame_ids())
+
+
+def _known_intensity(measured: MeasuredScans) -> bool:
+    return all(item.sure != "assumed" for item in measured.evidence if item.field == "scans.intensity_scale")
 
 
 def _label_part(root: Path, scans: FolderScans, found: FoundLabels) -> tuple[LabelPart, list[Evidence]]:

@@ -146,6 +146,7 @@ def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | 
         folder,
         classes=detector.head.classes,
         pillars=detector.pillars,
+        headings=detector.head.headings,
         weights=weights,
         max_frames=_CHECKED_FRAMES,
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from perception.boxes import along_axes
 from perception.data import CameraObject, Frame, objects_from_boxes
 from perception.data.camera import DONT_CARE
 from perception.errors import DataError
@@ -31,6 +33,8 @@ class BoxesJudge(Judge):
     Some data sets are labelled inside a camera image only. There, boxes outside are excluded and reported.
     In KITTI, these are boxes that do not reach into the image, and detections that an unlabelled region
     covers by half. Elsewhere, they are boxes whose centre :meth:`~perception.data.Frame.covered` excludes.
+
+    If the labels have no headings, detections become boxes along the axes.
     """
 
     protocol = "boxes"
@@ -114,6 +118,8 @@ class BoxesJudge(Judge):
                 reason = "detections with a centre outside the image, where nothing is labelled"
                 left_out[reason] += int((~inside).sum())
                 found = found[inside]
+            if not self.data_set.headings:
+                found = replace(found, boxes=along_axes(found.boxes))
             labels.append(BoxTable.of_frame(truth.boxes, truth.labels, points=points))
             detections.append(BoxTable.of_frame(found.boxes, found.labels, score=found.scores))
         return tuple(used), BoxTable.joined(labels), BoxTable.joined(detections), dict(+left_out)

@@ -84,7 +84,10 @@ def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
     """Rotate an object around the sensor, and sometimes move it away and thin it as distance would."""
     points, box = sample.points, sample.box.copy()
-    if random.random() < 0.5:
+    if config.quarter_turns:
+        points, boxes = _quarter_turned(points, box[None], int(random.integers(4)))
+        box = boxes[0]
+    elif random.random() < 0.5:
         azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
         points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
     distance = float(np.hypot(box[0], box[1]))
@@ -105,6 +108,17 @@ def _rotated(points: FloatArray, box: FloatArray, angle_rad: float) -> tuple[Flo
     box[:2] = turn @ box[:2]
     box[6] += angle_rad
     return points, box
+
+
+def _quarter_turned(points: FloatArray, boxes: FloatArray, quarters: int) -> tuple[FloatArray, FloatArray]:
+    """Rotate points (N, 4) and boxes (M, 7) along the axes by quarter turns; boxes keep their yaw."""
+    turn = np.rint(_rotation(quarters * np.pi / 2))
+    points, boxes = points.copy(), boxes.copy()
+    points[:, :2] = points[:, :2] @ turn.T
+    boxes[:, :2] = boxes[:, :2] @ turn.T
+    if quarters % 2:
+        boxes[:, 3:5] = boxes[:, 4:2:-1]
+    return points, boxes
 
 
 def _rotation(angle_rad: float) -> FloatArray:
@@ -163,7 +177,7 @@ def disturb_objects(
         return frame
     points, boxes = frame.points.copy(), frame.boxes.copy()
     for row in range(len(boxes)):
-        turn = float(random.normal(0.0, config.object_noise_rad))
+        turn = 0.0 if config.quarter_turns else float(random.normal(0.0, config.object_noise_rad))
         shift = random.normal(0.0, config.object_noise_m, size=3).astype(np.float32) * [1.0, 1.0, 0.3]
         moved = boxes[row].copy()
         moved[:3] += shift.astype(np.float32)
@@ -187,11 +201,14 @@ def transform_scene(
         points[:, 1] *= -1
         boxes[:, 1] *= -1
         boxes[:, 6] *= -1
-    angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
-    turn = _rotation(angle)
-    points[:, :2] = points[:, :2] @ turn.T
-    boxes[:, :2] = boxes[:, :2] @ turn.T
-    boxes[:, 6] += angle
+    if config.quarter_turns:
+        points, boxes = _quarter_turned(points, boxes, int(random.integers(4)))
+    else:
+        angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
+        turn = _rotation(angle)
+        points[:, :2] = points[:, :2] @ turn.T
+        boxes[:, :2] = boxes[:, :2] @ turn.T
+        boxes[:, 6] += angle
     factor = np.float32(random.uniform(1 - config.scale, 1 + config.scale))
     points[:, :3] *= factor
     boxes[:, :6] *= factor
