@@ -24,6 +24,8 @@ _LARGEST_BOX_M = 100.0
 #: Width of a car. If all classes are at least twice as wide, the scene is shrunk, because the detector's
 #: pillars, margins and limits are made for cars.
 _CAR_WIDTH_M, _LEAST_SHRINK = 1.6, 2.0
+#: Shift of thinned scenes in training, which look alike at all distances.
+_SHIFT_M = 5.0
 #: Augmentation of intensity without a known full scale.
 _INTENSITY_SCALE, _DROP_INTENSITY = 0.5, 0.3
 #: Optimiser steps per training frame, and their limits, for fine-tuning on a CPU.
@@ -122,6 +124,8 @@ def training_text(
         # Scans that look ahead must not be rotated out of the range.
         ahead = AugmentConfig()
         augment = replace(augment, rotation_rad=ahead.rotation_rad, paste_view_rad=ahead.paste_view_rad)
+    if shrink != 1:
+        augment = replace(augment, shift_m=_SHIFT_M)
     if not headings:
         # Boxes must stay along the axes.
         augment = replace(augment, rotation_rad=0.0, object_noise_rad=0.0)

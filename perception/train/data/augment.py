@@ -90,6 +90,10 @@ def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Genera
     elif random.random() < 0.5:
         azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
         points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
+    if config.shift_m:
+        points, shift = points.copy(), random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
+        points[:, :2] += shift
+        box[:2] += shift
     distance = float(np.hypot(box[0], box[1]))
     if random.random() < config.thin_objects and distance > 0:
         farther = float(random.uniform(distance, min(2.5 * distance, 68.0))) if distance < 60 else distance
@@ -213,6 +217,8 @@ def transform_scene(
     points[:, :3] *= factor
     boxes[:, :6] *= factor
     shift = random.normal(0.0, config.translation_m, size=3).astype(np.float32)
+    if config.shift_m:
+        shift[:2] += random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
     points[:, :3] += shift
     boxes[:, :3] += shift
     return replace(frame, points=points, boxes=boxes)

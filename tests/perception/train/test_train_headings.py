@@ -20,7 +20,7 @@ from perception.train.trainer import Trainer
 Street = Callable[[int], TrainingFrame]
 QUARTERS = AugmentConfig(
     quarter_turns=True, rotation_rad=0.0, scale=0.0, translation_m=0.0, object_noise_m=0.0, drop_points=0.0,
-    paste={"Car": 6}, thin_objects=0.0,
+    paste={"Car": 6}, thin_objects=0.0, shift_m=3.0,
 )  # fmt: skip
 
 
@@ -40,15 +40,19 @@ def along(frame: TrainingFrame) -> TrainingFrame:
 def test_quarter_turns_keep_boxes_along_the_axes(street: Street) -> None:
     frame = along(street(0))
     bank = object_bank([along(street(1))])
-    swapped = set()
+    swapped, moved = set(), set()
     for seed in range(12):
         made = augment(frame, bank, QUARTERS, ("Car", "Pedestrian"), np.random.default_rng(seed))
         assert (made.boxes[:, 6] == 0).all()
         inside = points_in_boxes(made.points[:, :3], made.boxes * np.float32([1, 1, 1, 1.01, 1.01, 1.01, 1]))
         assert inside.any(axis=0).mean() > 0.99
+        # The whole scene is shifted by up to 3 m along each axis.
+        assert np.abs(np.hypot(*made.boxes[0, :2]) - np.hypot(*frame.boxes[0, :2])) < 3 * 1.5
+        moved.add(round(float(np.hypot(*made.boxes[0, :2])), 3))
         cars = made.boxes[made.labels == 0]
         swapped.update((cars[:, 3] > cars[:, 4]).tolist())
     assert swapped == {True, False}
+    assert len(moved) > 6
 
 
 def test_no_heading_is_learned_or_reported(
