@@ -1,6 +1,6 @@
 """Files of a side of DAIR-V2X: scans, labels, calibrations and the table ``data_info.json``.
 
-Layout: github.com/AIR-THU/DAIR-V2X, docs/get_started.md. Numbers may be text in all JSON files.
+The layout is that of github.com/AIR-THU/DAIR-V2X. Numbers may be text in all JSON files.
 """
 
 from __future__ import annotations
