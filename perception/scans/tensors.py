@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,6 +31,17 @@ def raised_by_m(sensor_height_m: float | None, shrink: float = 1.0) -> float:
     """Return :func:`raised_m` of a sensor height."""
     height_m = TRAINED_SENSOR_HEIGHT_M if sensor_height_m is None else sensor_height_m
     return height_m - TRAINED_SENSOR_HEIGHT_M * shrink
+
+
+def measured_range_m(
+    pillars: PillarConfig, sensor_height_m: float | None = None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return minimum and maximum x, y, z of a detector in metres of a scan; infinite without a range."""
+    bottom, top = pillars.heights_m
+    edges = pillars.range_m or (-np.inf, -np.inf, bottom, np.inf, np.inf, top)
+    shift = np.array([0.0, 0.0, raised_by_m(sensor_height_m, pillars.shrink)])
+    low, high = (np.array(part) * pillars.shrink - shift for part in (edges[:3], edges[3:]))
+    return low, high
 
 
 def as_tensor(cloud: Cloud, pillars: PillarConfig | None = None) -> Tensor:

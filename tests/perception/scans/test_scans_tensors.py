@@ -15,7 +15,7 @@ from perception.config import DetectorConfig, PillarConfig
 from perception.errors import ConfigError
 from perception.export.frame import ExportSteps
 from perception.model.network import Network
-from perception.scans.tensors import as_measured, as_tensor
+from perception.scans.tensors import as_measured, as_tensor, measured_range_m
 from perception.train.data.frames import TrainingFrame
 
 Street = Callable[[int], TrainingFrame]
@@ -87,3 +87,14 @@ def test_ranges_are_given_in_metres_of_the_scan(tiny_network: Network, tiny_conf
 def test_shrunk_detectors_are_not_exported(tiny_network: Network, tiny_config: DetectorConfig) -> None:
     with pytest.raises(ConfigError, match=r"pillars\.shrink"):
         ExportSteps(shrunk(tiny_network, tiny_config).network)
+
+
+def test_the_range_in_metres_of_a_scan() -> None:
+    pillars = PillarConfig(range_m=(0.0, -8.0, -3.0, 16.0, 8.0, 1.0), shrink=4.0)
+    low, high = measured_range_m(pillars)
+    # Points at the edges are at the edges of the shrunk range.
+    ends = np.column_stack([np.stack([low, high]), [0.0, 0.0]]).astype(np.float32)
+    np.testing.assert_allclose(as_tensor(ends, pillars)[:, :3].flatten(), pillars.range_m, atol=1e-5)
+    lower = measured_range_m(PillarConfig(), 1.0)[0]
+    assert lower.tolist() == pytest.approx([0.0, -39.68, -3.0 + 0.73])
+    assert np.isinf(measured_range_m(PillarConfig(range_m=None))[1][:2]).all()
