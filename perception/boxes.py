@@ -69,6 +69,16 @@ def wrap_angle(angle_rad: Angle) -> Angle:
     return float(_wrap(torch.tensor(angle_rad, dtype=torch.float64)))
 
 
+def along_axes(boxes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the smallest boxes with yaw 0 that enclose boxes (M, 7), of the same dtype."""
+    made = np.array(boxes)
+    cosine, sine = np.abs(np.cos(made[:, 6])), np.abs(np.sin(made[:, 6]))
+    made[:, 3] = cosine * boxes[:, 3] + sine * boxes[:, 4]
+    made[:, 4] = sine * boxes[:, 3] + cosine * boxes[:, 4]
+    made[:, 6] = 0
+    return made
+
+
 @overload
 def box_corners_bev(boxes: Tensor) -> Tensor: ...
 @overload

@@ -229,7 +229,7 @@ class Detector:
                 at the first real one.
             frames: batch size to prepare for, see :meth:`detect_batch`.
         """
-        typical = torch.zeros((0, 4), dtype=torch.float32) if cloud is None else as_tensor(_read(cloud))
+        typical = torch.zeros((0, 4), dtype=torch.float32) if cloud is None else self._as_tensor(_read(cloud))
         with self.watch.muted():
             self.detect_batch([typical] * frames)
 
@@ -242,7 +242,7 @@ class Detector:
             cloud: scan to measure with.
             repeats: measured runs.
         """
-        return (self._graphs or self._eager).profile([as_tensor(_read(cloud))], repeats=repeats)
+        return (self._graphs or self._eager).profile([self._as_tensor(_read(cloud))], repeats=repeats)
 
     @overload
     def __call__(self, cloud: Scan) -> Detections: ...
@@ -284,7 +284,7 @@ class Detector:
         if len(scans) == 0:
             return []
         clouds = [_read(scan) for scan in scans]
-        tensors = [as_tensor(cloud) for cloud in clouds]
+        tensors = [self._as_tensor(cloud) for cloud in clouds]
         # Full batches, then single frames: two graphs serve any number of frames.
         whole = len(clouds) // _BATCH * _BATCH if len(clouds) > _BATCH else len(clouds)
         parts = [tensors[at : at + _BATCH] for at in range(0, whole, _BATCH)]
@@ -316,7 +316,7 @@ class Detector:
         def tensors() -> Iterator[Tensor]:
             for cloud in map(_read, clouds):
                 given.append(cloud)
-                yield as_tensor(cloud)
+                yield self._as_tensor(cloud)
 
         ready = isinstance(clouds, Sequence) and not any(isinstance(one, str | Path) for one in clouds)
         for result in stream_frames(self._graphs, tensors(), ready=ready):
@@ -324,6 +324,9 @@ class Detector:
             # Eager code keeps the nearest pillars; fixed buffers cannot choose them.
             crowded = result.pillars > self.config.pillars.max_pillars
             yield self(cloud) if crowded else self._described(result, cloud)
+
+    def _as_tensor(self, cloud: Cloud) -> Tensor:
+        return as_tensor(cloud, self.config.pillars)
 
     def _in_a_graph(self, graphs: FrameRunner, tensors: list[Tensor]) -> list[FrameResult]:
         results = graphs.frames(tensors)

@@ -9,13 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
-
 from perception.budget.selection import important_points
 from perception.detector import Detector
 from perception.model.level import Level, default_levels
 from perception.model.thinning import thinned
-from perception.scans.tensors import Cloud, as_tensor, raised_m
+from perception.scans.tensors import Cloud, as_measured, as_tensor
 from perception.types import Detections, PointCloud
 from sparse_core.dynamic import JOULES, SECONDS, EnergyMeter, LatencyController, measure_levels
 from sparse_core.errors import EnergyUnavailableError
@@ -275,15 +273,13 @@ class BudgetedDetector:
         if level.pillar_share == 1:
             return cloud
         pillars = self._detectors[level.name].config.pillars
-        chosen = important_points(as_tensor(cloud), pillars, level.pillar_share)
-        if not isinstance(cloud, PointCloud):
-            return chosen
-        if raised := raised_m(cloud):
-            chosen = chosen - torch.tensor([0.0, 0.0, raised, 0.0], dtype=torch.float32)
-        return replace(cloud, points=chosen.numpy())
+        seen = as_tensor(cloud, pillars)
+        chosen = as_measured(important_points(seen, pillars, level.pillar_share), cloud, pillars.shrink)
+        return replace(cloud, points=chosen.numpy()) if isinstance(cloud, PointCloud) else chosen
 
     def _has_points(self, cloud: Cloud) -> bool:
-        return bool(self.config.pillars.grid.contains(*as_tensor(cloud).T[:3]).any())
+        pillars = self.config.pillars
+        return bool(pillars.grid.contains(*as_tensor(cloud, pillars).T[:3]).any())
 
     def _observe(self, controller: LatencyController, name: str, cloud: Cloud) -> None:
         expected = controller.expected(name)

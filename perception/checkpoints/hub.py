@@ -18,6 +18,7 @@ import yaml
 
 from perception.config import DetectorConfig, to_dict
 from perception.errors import CheckpointError
+from perception.scans.tensors import measured_range_m
 from sparse_core.common.files import write_file
 
 MODEL_FILE = "model.safetensors"
@@ -130,14 +131,14 @@ def model_card(config: DetectorConfig, repository: str, *, licence: str) -> str:
         if pillars.range_m is None
         else ", ".join(
             f"{axis} {low:g} to {high:g} m"
-            for axis, low, high in zip("xyz", pillars.range_m[:3], pillars.range_m[3:], strict=True)
+            for axis, low, high in zip("xyz", *measured_range_m(pillars), strict=True)
         )
     )
     rows = {
         "Classes": ", ".join(classes),
         "Input": "(N, 4) float32: x forward, y left, z up (metres, LiDAR frame), intensity in [0, 1]",
         "Range": where,
-        "Pillars": f"{pillars.pillar_size_m:g} m",
+        "Pillars": f"{pillars.pillar_size_m * pillars.shrink:g} m",
         "Kind": config.backbone.kind,
         "Output": "boxes x, y, z, length, width, height (metres), yaw (radians); scores; class names",
     }

@@ -10,7 +10,7 @@ from typing import Any
 from perception.cli.console import OUTPUT, add_command
 from perception.cli.scans.options import add_scan_options, columns_of, transform_of
 from perception.cli.train.command import resolve_config
-from perception.config import PillarConfig, TrainConfig, load_config
+from perception.config import DetectorConfig, TrainConfig, load_config
 from sparse_core.common.console import progress_bar
 
 #: Weights that fine-tuning starts from by default.
@@ -47,13 +47,14 @@ def run(options: argparse.Namespace) -> int:
     """Check the data set and print the report; the exit status is 1 for errors."""
     from perception.doctor import examine_data_set, format_report
 
-    classes, pillars = _training_config(options)
+    classes, detector = _training_config(options)
     with progress_bar() as bar:
         task = bar.add_task("checking", total=None)
         report = examine_data_set(
             options.directory,
             classes=classes,
-            pillars=pillars,
+            pillars=None if detector is None else detector.pillars,
+            headings=None if detector is None else detector.head.headings,
             weights=_weights(options),
             columns=columns_of(options),
             transform=transform_of(options),
@@ -76,16 +77,16 @@ def _weights(options: argparse.Namespace) -> str | None:
     return None if options.start == "none" else str(options.start)
 
 
-def _training_config(options: argparse.Namespace) -> tuple[tuple[str, ...] | None, PillarConfig | None]:
-    """Return the classes and the range of the training, if known."""
+def _training_config(options: argparse.Namespace) -> tuple[tuple[str, ...] | None, DetectorConfig | None]:
+    """Return the classes and the detector of the training, if known."""
     from perception.describe import TRAINING_NAME
 
     default = options.directory / TRAINING_NAME
     name = options.config if options.config is not None or not default.is_file() else str(default)
-    classes, pillars = None, None
+    classes, detector = None, None
     if name is not None:
         detector = load_config(TrainConfig, resolve_config(name)).detector
-        classes, pillars = detector.head.classes, detector.pillars
+        classes = detector.head.classes
     if options.classes is not None:
         classes = tuple(name.strip() for name in options.classes.split(",") if name.strip())
-    return classes, pillars
+    return classes, detector

@@ -50,6 +50,8 @@ class HeadConfig:
         iou_weight: exponent w of the predicted IoU in the score: score^(1 - w) * iou^w.
         sizes_m: by class, reference length, width and height. Box sizes are 1/8 to 8 times these. KITTI's
             classes have defaults; for others ``perceive train`` sets the mean of the training boxes.
+        headings: False if the labels have no headings: training does not learn any, and all boxes lie along
+            the axes, with yaw 0.
     """
 
     classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist")
@@ -57,6 +59,7 @@ class HeadConfig:
     channels: int = 96
     iou_weight: float = 0.5
     sizes_m: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    headings: bool = True
 
     def __post_init__(self) -> None:
         check_classes("head.sizes_m", self.sizes_m, self.classes)

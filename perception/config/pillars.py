@@ -29,6 +29,11 @@ class PillarConfig:
             in YAML): unbounded in x and y; the cost of a frame then grows with its occupied pillars.
         z_range_m: lowest and highest z of an unbounded range; None: as in the default range.
         origin_m: x and y of a pillar corner of an unbounded range; None: 0, 0.
+        shrink: factor by which the network sees the scene smaller, so that it sees ships in the size of cars.
+            Detectors divide coordinates by it and multiply boxes by it. All lengths of the configuration
+            hold in the shrunk scene.
+        cube_m: keep one point per cube of this edge, so that near and far objects look alike and large scenes
+            stay fast; 0 keeps all points.
         pillar_size_m: edge of a pillar in x and y.
         channels: width of a pillar's feature vector.
         max_pillars: capacity per frame. Beyond it the detector keeps the nearest pillars and warns.
@@ -40,9 +45,13 @@ class PillarConfig:
     max_pillars: int = 60_000
     z_range_m: tuple[float, float] | None = None
     origin_m: tuple[float, float] | None = None
+    shrink: float = 1.0
+    cube_m: float = 0.0
 
     def __post_init__(self) -> None:
         check(self.pillar_size_m > 0, "pillars.pillar_size_m", "positive", self.pillar_size_m)
+        check(0 < self.shrink < math.inf, "pillars.shrink", "positive", self.shrink)
+        check(0 <= self.cube_m < math.inf, "pillars.cube_m", "not negative", self.cube_m)
         if self.range_m is None:
             self._check_open()
         else:
@@ -125,10 +134,12 @@ class PillarConfig:
         """Return the same pillars in another range.
 
         Args:
-            range_m: six numbers; None: unbounded in x and y, with the same heights and pillar corners.
+            range_m: six numbers in metres of the scans; None: unbounded in x and y, with the same heights and
+                pillar corners.
         """
         if range_m is not None:
-            given = typing.cast(tuple[float, float, float, float, float, float], tuple(map(float, range_m)))
+            shrunk = tuple(float(edge) / self.shrink for edge in range_m)
+            given = typing.cast(tuple[float, float, float, float, float, float], shrunk)
             return dataclasses.replace(self, range_m=given, z_range_m=None, origin_m=None)
         heights, origin = self.heights_m, self.grid.origin_m
         return dataclasses.replace(self, range_m=None, z_range_m=heights, origin_m=origin)

@@ -19,8 +19,12 @@ class AugmentConfig:
     Attributes:
         flip: mirror left and right with probability 1/2.
         rotation_rad: largest rotation of the scene.
+        quarter_turns: rotate the scene and pasted objects by multiples of 90 degrees instead, and turn no
+            object alone. Boxes keep their yaw and swap length and width, as for labels without headings.
         scale: scale the scene by a factor in 1 +- scale.
         translation_m: standard deviation of the shift of the scene.
+        shift_m: largest further shift of the scene and of pasted objects in x and y, for thinned scans
+            (``pillars.cube_m``), which look alike at all distances.
         paste: by class, number of objects to fill a frame up to, pasted from other frames.
         object_noise_rad, object_noise_m: standard deviation of rotation and shift of each object.
         paste_rest: the same number for classes that ``paste`` does not name.
@@ -42,8 +46,10 @@ class AugmentConfig:
 
     flip: bool = True
     rotation_rad: float = 0.5
+    quarter_turns: bool = False
     scale: float = 0.05
     translation_m: float = 0.2
+    shift_m: float = 0.0
     paste: dict[str, int] = field(default_factory=lambda: {"Car": 15, "Pedestrian": 8, "Cyclist": 8})
     object_noise_rad: float = 0.15
     object_noise_m: float = 0.25
@@ -62,8 +68,8 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         for name in (
-            "rotation_rad", "translation_m", "object_noise_rad", "object_noise_m", "sensor_height_m",
-            "range_noise_m",
+            "rotation_rad", "translation_m", "shift_m", "object_noise_rad", "object_noise_m",
+            "sensor_height_m", "range_noise_m",
         ):  # fmt: skip
             value = getattr(self, name)
             check(0 <= value < math.inf, f"augment.{name}", "not negative", value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perception.data.argoverse import ArgoverseDataSet
+from perception.data.dair_v2x import DairV2xPairs, DairV2xSide
 from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.sequence import KittiSequence
 from perception.data.nuscenes.data_set import NuScenesDataSet
@@ -18,6 +19,8 @@ KINDS: tuple[type[DataSet], ...] = (
     OwnDataSet,
     NuScenesDataSet,
     ArgoverseDataSet,
+    DairV2xPairs,
+    DairV2xSide,
     KittiSequence,
     KittiDataSet,
     ScanFolder,

@@ -117,6 +117,19 @@ class Frame:
         """Width and height of the picture in pixels; guessed from the calibration if missing."""
         return assumed_image_size(self.calibration) if self.image is None else read_image_size(self.image)
 
+    def covered(self, positions: npt.ArrayLike) -> npt.NDArray[np.bool_] | None:
+        """Return which positions the labels cover; None if they cover the whole scan.
+
+        Training and evaluation ignore the rest.
+
+        Args:
+            positions: (M, 3 or more) x, y, z first, metres in the LiDAR frame.
+
+        Returns:
+            (M,) bool, or None.
+        """
+        return None
+
     @property
     def points(self) -> FloatArray:
         """(N, 4) float32 x, y, z in metres in the LiDAR frame, and intensity in [0, 1]."""
@@ -145,6 +158,7 @@ class DataSet(Sequence[Frame]):
         classes: class names of its labels.
         neighbours: similar class by class; training and evaluation ignore detections of it.
         evaluation: protocol for evaluation; None without labels.
+        headings: False if labels have no headings; evaluation then compares boxes along the axes.
         has_sweeps: True if earlier scans can be merged into frames.
         sweeps: number of earlier scans per frame.
         frame_ids: names of the frames.
@@ -155,6 +169,7 @@ class DataSet(Sequence[Frame]):
     classes: tuple[str, ...] = ()
     neighbours: ClassVar[Mapping[str, str]] = {}
     evaluation: ClassVar[Literal["kitti", "nuscenes", "boxes"] | None] = None
+    headings: bool = True
     has_sweeps: ClassVar[bool] = False
 
     def __init__(

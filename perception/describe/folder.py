@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from perception.data import DataSet
+from perception.data.dair_v2x import DairV2xSide
 from perception.data.own import DESCRIPTION_NAME, Description, LabelPart, OwnDataSet, ScanPart
 from perception.data.own.labels import Array
 from perception.data.own.written_description import description_text
@@ -16,13 +18,13 @@ from perception.describe.files import FolderScans, FoundLabels, find_labels, fin
 from perception.describe.labels import ClassFacts, MeasuredLabels, measure_written
 from perception.describe.scans import MeasuredScans, measure_scans
 from perception.describe.splits import in_time, split_frames, write_lists
-from perception.describe.training import suggested_range_m, training_text
+from perception.describe.training import suggested_range_m, suggested_shrink, training_text
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud
 from perception.io.raw import apply_transform
 from perception.io.text import write_text
-from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 from perception.scans.facts import measure_scan
+from perception.scans.tensors import raised_by_m
 
 TRAINING_NAME = "train.yaml"
 _SPLITS = "splits"
@@ -40,7 +42,7 @@ class FolderDescription:
 
     Attributes:
         folder: the folder.
-        description: content of ``dataset.yaml``.
+        description: content of ``dataset.yaml``; None for a folder of a known kind, which needs none.
         evidence: origin of each value.
         scans: number of scans.
         classes: boxes by name in the labels.
@@ -51,7 +53,7 @@ class FolderDescription:
     """
 
     folder: Path
-    description: Description
+    description: Description | None
     evidence: tuple[Evidence, ...]
     scans: int
     classes: dict[str, ClassFacts]
@@ -61,8 +63,10 @@ class FolderDescription:
     remarks: tuple[str, ...]
 
     @property
-    def text(self) -> str:
-        """Text of ``dataset.yaml``."""
+    def text(self) -> str | None:
+        """Text of ``dataset.yaml``, if any."""
+        if self.description is None:
+            return None
         reasons = {item.field: f"{item.sure}: {item.how}" for item in self.evidence}
         return description_text(self.description, reasons)
 
@@ -98,6 +102,7 @@ def describe_folder(
     if not 0 < val_share < 1:
         raise ValueError(f"val_share must be between 0 and 1, got {val_share}")
     root = Path(folder)
+    known = DairV2xSide(root, None, "scan", None) if labels and DairV2xSide.recognises(root) else None
     scans = find_scans(root)
     looked = _spread_over(scans.paths)
     measured = measure_scans(looked)
@@ -130,12 +135,25 @@ def describe_folder(
         raise DataError(f"{found.path}: the labels contain no box. Export them again, or add --no-labels.")
     remarks += _label_remarks(written, around)
     description = replace(description, labels=written.part, classes=written.classes)
-    lists, listed = _lists(root, scans, found, written, data_set, val_share, seed)
+    lists, listed = _lists(root, scans, found, written, data_set if known is None else known, val_share, seed)
+    if known is not None:
+        return _of_known(known, measured, written, lists, listed, reach)
     description = replace(description, splits=listed.value)
+    there = not lists
     height_m = measured.transform.sensor_height_m
-    raised_m = 0.0 if height_m is None else height_m - TRAINED_SENSOR_HEIGHT_M
-    bounds = suggested_range_m(written.boxes, reach, behind=around, raised_m=raised_m)
-    training = training_text(description.class_names, bounds, len(lists.get("train", scans.paths)))
+    shrink = suggested_shrink(written.boxes, [name for names in written.per_frame.values() for name in names])
+    raised_m = raised_by_m(height_m, shrink)
+    bounds = suggested_range_m(written.boxes, reach, behind=around, raised_m=raised_m, shrink=shrink)
+    described = OwnDataSet(root, None, "scan or labels", None, description=description)
+    frames = len(lists.get("train") or (described.split_ids("train") if there else scans.paths))
+    training = training_text(
+        description.class_names,
+        bounds,
+        frames,
+        shrink=shrink,
+        headings=written.part.headings,
+        intensity=_known_intensity(measured),
+    )
     return FolderDescription(
         root,
         description,
@@ -149,6 +167,35 @@ def describe_folder(
     )
 
 
+def _of_known(
+    data_set: DairV2xSide,
+    measured: MeasuredScans,
+    written: MeasuredLabels,
+    lists: dict[str, list[str]],
+    listed: Evidence,
+    reach_m: float,
+) -> FolderDescription:
+    """Describe a folder whose layout tells everything but lists and the training."""
+    names = sorted(written.facts, key=lambda name: -written.facts[name].boxes)
+    height_m = data_set[0].transform.sensor_height_m
+    raised_m = raised_by_m(height_m)
+    # Cameras look ahead, and training crops scans to their view.
+    bounds = suggested_range_m(written.boxes, reach_m, behind=False, raised_m=raised_m)
+    kind = Evidence("kind", data_set.kind, f"the folder contains {data_set.layout}", "measured")
+    remarks = [f"{count} label entries were skipped: {why}" for why, count in written.skipped.items()]
+    return FolderDescription(
+        data_set.folder,
+        None,
+        (kind, listed),
+        len(data_set),
+        written.facts,
+        lists,
+        bounds,
+        training_text(names, bounds, len(lists.get("train", data_set.frame_ids))),
+        (*remarks, *(f"unreadable scan: {message}" for message in measured.unreadable[:5])),
+    )
+
+
 def write_files(described: FolderDescription, *, force: bool = False) -> list[Path]:
     """Write ``dataset.yaml``, lists of frames and ``train.yaml``; return the written files.
 
@@ -156,7 +203,7 @@ def write_files(described: FolderDescription, *, force: bool = False) -> list[Pa
         DataError: a file exists, and ``force`` is False.
     """
     root = described.folder
-    texts = {root / DESCRIPTION_NAME: described.text}
+    texts = {} if described.text is None else {root / DESCRIPTION_NAME: described.text}
     if described.training is not None:
         texts[root / TRAINING_NAME] = described.training
     folder = root / _SPLITS
@@ -177,6 +224,10 @@ def _spread_over(paths: tuple[Path, ...] | list[Path], most: int = _SAMPLE) -> l
 
 def _labelled(found: FoundLabels) -> set[str]:
     return set(found.kind(found.path).frame_ids())
+
+
+def _known_intensity(measured: MeasuredScans) -> bool:
+    return all(item.sure != "assumed" for item in measured.evidence if item.field == "scans.intensity_scale")
 
 
 def _label_part(root: Path, scans: FolderScans, found: FoundLabels) -> tuple[LabelPart, list[Evidence]]:
@@ -251,7 +302,7 @@ def _lists(
     scans: FolderScans,
     found: FoundLabels,
     written: MeasuredLabels,
-    data_set: OwnDataSet,
+    data_set: DataSet,
     share: float,
     seed: int,
 ) -> tuple[dict[str, list[str]], Evidence]:

@@ -13,6 +13,7 @@ from perception.class_names import mapped_classes
 from perception.data.own import LabelPart, OwnDataSet
 from perception.data.own.labels import Array, truth_of
 from perception.describe.evidence import Evidence, Surety
+from perception.doctor.check_missing import LEAST_HEADINGS
 from perception.doctor.examine import DEFAULT_CLASSES
 from perception.doctor.label_facts import TURNS, LabelFacts, better_turn, measure_labels, points_by_class
 from perception.errors import DataError
@@ -85,10 +86,11 @@ def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabe
     """
     angles = _angles(data_set)
     data_set = _with(data_set, angles=angles.value)
+    headings = _headings(data_set)
     height = _bottom(data_set, sample)
     data_set = _with(data_set, z=height.value)
     turn, facts = _turn(data_set, sample)
-    data_set = _with(data_set, turn_deg=turn.value)
+    data_set = _with(data_set, turn_deg=turn.value, headings=headings.value)
     per_frame, rows, unreadable, skipped = _all_boxes(data_set)
     if 2 * len(unreadable) > len(per_frame) + len(unreadable):
         raise DataError(
@@ -99,7 +101,7 @@ def measure_written(data_set: OwnDataSet, sample: Sequence[str]) -> MeasuredLabe
     classes, spelling = _classes(names)
     part = data_set.description.labels or LabelPart()
     return MeasuredLabels(
-        (angles, turn, height, spelling),
+        (angles, headings, turn, height, spelling),
         part,
         classes,
         _class_facts(per_frame, names, rows, facts),
@@ -132,6 +134,26 @@ def _angles(data_set: OwnDataSet) -> Evidence:
     how = f"{count} headings reach at most {largest:.3g}, less than a turn"
     sure: Surety = "assumed" if count < _LEAST_BOXES or largest == 0 else "likely"
     return Evidence(field, "radians", how, sure)
+
+
+def _headings(data_set: OwnDataSet) -> Evidence:
+    """Check whether all headings are 0."""
+    reader, found, field = data_set.labels, [], "labels.headings"
+    assert reader is not None
+    for frame_id in reader.frame_ids():
+        try:
+            found.append(reader.read(frame_id).boxes[:, 6])
+        except DataError:
+            continue
+    headings = np.concatenate([np.zeros(0), *found])
+    if len(headings) >= LEAST_HEADINGS and not headings.any():
+        how = (
+            f"all {len(headings)} headings are 0, so nobody labelled them: boxes lie along the axes, training"
+            " learns no heading, and evaluation compares boxes along the axes"
+        )
+        return Evidence(field, False, how, "measured")
+    how = f"{np.count_nonzero(headings)} of {len(headings)} headings differ from 0"
+    return Evidence(field, True, how, "measured" if headings.any() else "assumed")
 
 
 def _bottom(data_set: OwnDataSet, sample: Sequence[str]) -> Evidence:

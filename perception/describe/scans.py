@@ -12,6 +12,7 @@ import numpy as np
 
 from perception.describe.columns import find_columns
 from perception.describe.evidence import Evidence
+from perception.doctor.check_missing import NO_GROUND_M
 from perception.doctor.check_scans import FEW_POINTS
 from perception.errors import DataError
 from perception.io.point_cloud import read_raw_cloud, transform_of_name
@@ -24,8 +25,6 @@ from perception.scans.geometry import check_geometry
 #: The ground is measured again within this distance of the fullest layer, which is coarse.
 _GROUND_M = 0.25
 _LEAST_HEIGHT_M = 0.1
-#: Heights of one sensor vary by up to 0.25 m on roads, and by 2.84 m over water.
-_NO_GROUND_M = 1.0
 _SMALL_UNITS = (0.001, 0.01)
 
 
@@ -180,7 +179,7 @@ def _height(clouds: Sequence[RawCloud]) -> Evidence:
         return Evidence(field, None, how, "assumed")
     height = round(median(heights), 2)
     spread = max(heights) - min(heights)
-    if spread > _NO_GROUND_M:
+    if spread > NO_GROUND_M:
         how = (
             f"the layer with the most points varies by {spread:.2f} m between {len(heights)} scans, so it is"
             " not ground; assumed 1.73 m, as in the training data of the weights"

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from perception.config import PillarConfig
 from perception.doctor.label_facts import Array, LabelFacts
-from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 from perception.scans.facts import ScanFacts
 from perception.scans.finding import Finding, Severity
+from perception.scans.tensors import measured_range_m
 
 _MANY, _SOME = 0.5, 0.05
 #: A smaller fraction of the points counts as none.
@@ -37,9 +37,7 @@ def check_range(
     """
     if pillars.range_m is None:
         return []
-    raised_m = 0.0 if sensor_height_m is None else sensor_height_m - TRAINED_SENSOR_HEIGHT_M
-    low, high = np.array(pillars.range_m[:3]), np.array(pillars.range_m[3:])
-    low[2], high[2] = low[2] - raised_m, high[2] - raised_m
+    low, high = measured_range_m(pillars, sensor_height_m)
     spans = ", ".join(f"{name} {a:g} to {b:g}" for name, a, b in zip("xyz", low, high, strict=True))
     shares = [float(_within(scan.sample.xyz, low, high).mean()) for scan in scans if scan.finite]
     if shares and median(shares) < _NEARLY_NONE:

@@ -17,6 +17,7 @@ from perception.data.own import OwnDataSet
 from perception.doctor.check_classes import check_trained_classes
 from perception.doctor.check_frames import check_repeated_scans, fingerprint
 from perception.doctor.check_labels import check_labels
+from perception.doctor.check_missing import check_missing
 from perception.doctor.check_range import check_range
 from perception.doctor.check_scans import PLACEMENT_CHECKS, check_scans
 from perception.doctor.label_facts import Array, LabelFacts, measure_labels, points_by_class
@@ -62,6 +63,7 @@ def examine_data_set(
     *,
     classes: Sequence[str] | None = None,
     pillars: PillarConfig | None = None,
+    headings: bool | None = None,
     weights: str | Path | None = None,
     columns: Columns | None = None,
     transform: ScanTransform | None = None,
@@ -78,6 +80,7 @@ def examine_data_set(
         classes: classes to train or detect; None means those of the shipped detector for KITTI data, else all
             of the data set.
         pillars: range of the detector; None skips the check of ranges.
+        headings: ``head.headings`` of the training, if known.
         weights: shipped name or file to fine-tune; None skips the check of its class names.
         columns, transform: as for :func:`~perception.io.load_point_cloud`, applied after those of the data
             set.
@@ -111,6 +114,7 @@ def examine_data_set(
         others = data_set.evaluation not in (None, "kitti")
         classes = data_set.classes if others else DEFAULT_CLASSES
     findings += _judge(survey, classes, data_set, pillars) if frame_ids else []
+    findings += check_missing(data_set, survey.scans, survey.labels, headings)
     if weights is not None:
         named = classes or tuple(dict.fromkeys(name for frame in survey.labels for name in frame.types))
         findings += check_trained_classes(named, load_weights(weights).config.head.classes, str(weights))

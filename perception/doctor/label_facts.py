@@ -83,6 +83,7 @@ class LabelFacts:
         changed: (P, 10) bool, supported after each of ``AXES_CHANGES``; (P, 0) if most boxes of the frame are
             supported anyway.
         same_as_another: number of repeated boxes.
+        in_camera: True if the labels are written in a camera frame.
     """
 
     frame_id: str
@@ -99,6 +100,7 @@ class LabelFacts:
     turned: npt.NDArray[np.int64]
     changed: npt.NDArray[np.bool_]
     same_as_another: int
+    in_camera: bool
 
 
 def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
@@ -140,6 +142,7 @@ def measure_labels(frame: Frame, xyz: Array) -> LabelFacts:
         turned=inside[:, 2:],
         changed=_changed(xyz, boxes, supported),
         same_as_another=len(types) - len({(name, *row[:3]) for name, row in zip(types, rows, strict=True)}),
+        in_camera=bool(frame.objects),
     )
 
 

@@ -79,11 +79,23 @@ OWN = LabelWords(
         "Write yaw = -rotation_y - pi/2, as headings seem to be rotation_y of a camera.",
     ),
 )
+#: For labels of other kinds in the frame of the LiDAR.
+LIDAR = replace(
+    OWN,
+    empty="Check that the labels were copied.",
+    rename="Write {meant} instead of {name} in the config, or leave it out of its classes.",
+    degrees="Convert the headings in the labels to radians.",
+    floating_half="Write the centre of the boxes as their position; the gap is half a box height.",
+    sunk_half="Write the centre of the boxes as their position; z is that of the bottom.",
+    turns=("Add 90 degrees to the headings in the labels, or subtract them.", *OWN.turns[1:]),
+)
 
 
 def words_for(data_set: DataSet) -> LabelWords:
     """Return the fixes for the labels of a data set."""
-    return OWN if isinstance(data_set, OwnDataSet) else CAMERA
+    if isinstance(data_set, OwnDataSet):
+        return OWN
+    return CAMERA if data_set.evaluation in (None, "kitti") else LIDAR
 
 
 def in_description(finding: Finding, described: ScanTransform) -> Finding:

@@ -225,7 +225,12 @@ class ExportSteps(
 
 
 def _check(network: Network) -> None:
-    backbone = network.config.backbone
+    backbone, pillars = network.config.backbone, network.config.pillars
+    if pillars.shrink != 1 or pillars.cube_m:
+        raise ConfigError(
+            "cannot export a detector that shrinks or thins scans (pillars.shrink, pillars.cube_m). Run it"
+            " with this package."
+        )
     if backbone.kind not in ("sparse", "dense"):
         raise ConfigError(
             f"cannot export backbone.kind {backbone.kind!r}; supported kinds are 'sparse' and 'dense'"

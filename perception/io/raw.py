@@ -28,7 +28,7 @@ _REFLECTIVITIES = (
 )
 
 #: Full scales of intensity that sensors and data sets use.
-_RANGES = (1.0, 255.0, 65535.0)
+FULL_SCALES = (1.0, 255.0, 65535.0)
 #: One value in so many may exceed the full scale: retroreflectors and errors.
 _BRIGHTER_ONE_IN = 100
 #: If the median intensity is this close to 0 or 1, a detector sees no intensity.
@@ -214,7 +214,7 @@ def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
         return None
     whole = float(finite.max()) > 1.0 + _UNIT_TOLERANCE and bool((finite == np.floor(finite)).all())
     brighter = len(finite) // _BRIGHTER_ONE_IN
-    limits = {full: full + _UNIT_TOLERANCE * (full == 1.0) for full in _RANGES[whole:]}
+    limits = {full: full + _UNIT_TOLERANCE * (full == 1.0) for full in FULL_SCALES[whole:]}
     return next((full for full, limit in limits.items() if (finite > limit).sum() <= brighter), None)
 
 

@@ -95,7 +95,7 @@ def _within_reach(config: DetectorConfig, level: Level, reach_m: tuple[float, fl
         high[axis] = high[axis] if last == cells else low[axis] + last * cell_m
         low[axis] += first * cell_m
     (bottom, top), (x0, y0), (x1, y1) = pillars.heights_m, low, high
-    return pillars.with_range((x0, y0, bottom, x1, y1, top))
+    return pillars.with_range([edge * pillars.shrink for edge in (x0, y0, bottom, x1, y1, top)])
 
 
 def _first_blocks(parts: Iterable[nn.Module], count: int) -> list[nn.Module]:

@@ -115,9 +115,11 @@ class Reporter:
         if len(rows) < len(scores):
             boxes, scores, labels = boxes.take(rows, 0), scores.take(rows), labels.take(rows)
             vectors = None if vectors is None else vectors.take(rows, 0)
-        # Convert heights from the training data's sensor to this scan's sensor.
-        if raised := raised_m(cloud):
+        # Convert heights from the training data's sensor to this scan's sensor, and shrunk lengths to metres.
+        shrink = self.config.pillars.shrink
+        if (raised := raised_m(cloud, shrink)) or shrink != 1:
             boxes = boxes.copy()
+            boxes[:, :6] *= np.float32(shrink)
             boxes[:, 2] -= np.float32(raised)
         scan = cloud if isinstance(cloud, PointCloud) else None
         return Detections.known(

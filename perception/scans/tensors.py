@@ -3,28 +3,71 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from perception.config import PillarConfig
 from perception.io.transform import TRAINED_SENSOR_HEIGHT_M
 from perception.types import FloatArray, PointCloud, check_columns
 
 Cloud = PointCloud | FloatArray | Tensor
+#: Bits of the position of a cube along one axis.
+_CUBE_BITS = 20
 
 
-def raised_m(cloud: Cloud) -> float:
-    """Return what a detector adds to z: the scan's sensor height minus that of the training data."""
+def raised_m(cloud: Cloud, shrink: float = 1.0) -> float:
+    """Return what a detector adds to z before it shrinks the scene, to have the ground at a known height.
+
+    Args:
+        cloud: the scan; without a known sensor height, that of the training data is assumed.
+        shrink: see :class:`~perception.config.PillarConfig`.
+    """
     height_m = cloud.sensor_height_m if isinstance(cloud, PointCloud) else None
-    return 0.0 if height_m is None else height_m - TRAINED_SENSOR_HEIGHT_M
+    return raised_by_m(height_m, shrink)
 
 
-def as_tensor(cloud: Cloud) -> Tensor:
+def raised_by_m(sensor_height_m: float | None, shrink: float = 1.0) -> float:
+    """Return :func:`raised_m` of a sensor height."""
+    height_m = TRAINED_SENSOR_HEIGHT_M if sensor_height_m is None else sensor_height_m
+    return height_m - TRAINED_SENSOR_HEIGHT_M * shrink
+
+
+def measured_range_m(
+    pillars: PillarConfig, sensor_height_m: float | None = None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return minimum and maximum x, y, z of a detector in metres of a scan; infinite without a range."""
+    bottom, top = pillars.heights_m
+    edges = pillars.range_m or (-np.inf, -np.inf, bottom, np.inf, np.inf, top)
+    shift = np.array([0.0, 0.0, raised_by_m(sensor_height_m, pillars.shrink)])
+    low, high = (np.array(part) * pillars.shrink - shift for part in (edges[:3], edges[3:]))
+    return low, high
+
+
+def as_tensor(cloud: Cloud, pillars: PillarConfig | None = None) -> Tensor:
     """Return (N, 4) float32 on the scan's device, with z relative to the sensor height of training data.
+
+    Args:
+        cloud: the scan.
+        pillars: of the detector that reads it; it may shrink and thin the scan.
 
     Raises:
         ValueError: the shape is not (N, 4) or (N, 3).
         TypeError: the argument is not a point cloud, array or tensor of real numbers.
     """
+    if pillars is None or (pillars.shrink == 1 and pillars.cube_m == 0):
+        return _with_height(cloud)
+    points = _with_height(cloud.points if isinstance(cloud, PointCloud) else cloud)
+    if pillars.shrink != 1:
+        raised = points.new_tensor([0.0, 0.0, raised_m(cloud, pillars.shrink), 0.0])
+        points = (points + raised) / _scale(points, pillars.shrink)
+    elif raised_m(cloud):
+        points = points + points.new_tensor([0.0, 0.0, raised_m(cloud), 0.0])
+    return _thinned(points, pillars.cube_m) if pillars.cube_m else points
+
+
+def _with_height(cloud: Cloud) -> Tensor:
+    """Return :func:`as_tensor` of a detector that neither shrinks nor thins."""
     if type(cloud) is np.ndarray:
         flags = cloud.flags
         if cloud.dtype == np.float32 and cloud.shape[1:] == (4,) and flags.c_contiguous and flags.writeable:
@@ -47,3 +90,29 @@ def as_tensor(cloud: Cloud) -> Tensor:
         raise TypeError(f"points must be a tensor of float or integer numbers, got {cloud.dtype}")
     points = cloud.detach().float()
     return points if points.shape[1] == 4 else torch.nn.functional.pad(points, (0, 1))
+
+
+def as_measured(points: Tensor, cloud: Cloud, shrink: float = 1.0) -> Tensor:
+    """Return points (N, 4) of :func:`as_tensor` in the metres and heights of the scan."""
+    raised = raised_m(cloud, shrink)
+    if not raised and shrink == 1:
+        return points
+    return points * _scale(points, shrink) - points.new_tensor([0.0, 0.0, raised, 0.0])
+
+
+def _scale(points: Tensor, shrink: float) -> Tensor:
+    return points.new_tensor([shrink, shrink, shrink, 1.0])
+
+
+def _thinned(points: Tensor, edge_m: float) -> Tensor:
+    """Return the first point of each cube, in the order of the scan, and all points that are not finite."""
+    finite = torch.isfinite(points[:, :3]).all(dim=1)
+    limit = 1 << (_CUBE_BITS - 1)
+    cells = torch.floor(torch.where(finite[:, None], points[:, :3], 0.0) / edge_m)
+    cells = cells.clamp(-limit, limit - 1).long() + limit
+    keys = (cells[:, 0] << 2 * _CUBE_BITS) | (cells[:, 1] << _CUBE_BITS) | cells[:, 2]
+    keys = torch.where(finite, keys, -1 - torch.arange(len(points), device=points.device))
+    keys, order = torch.sort(keys, stable=True)
+    first = torch.ones_like(keys, dtype=torch.bool)
+    first[1:] = keys[1:] != keys[:-1]
+    return points.index_select(0, torch.sort(order[first]).values)

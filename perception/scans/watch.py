@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import warnings
@@ -20,7 +19,7 @@ from perception.io.transform import ScanTransform
 from perception.scans.facts import ScanFacts, measure_scan, sample_places
 from perception.scans.finding import Finding
 from perception.scans.geometry import check_geometry, usable_ground_m
-from perception.scans.tensors import Cloud, raised_m
+from perception.scans.tensors import Cloud, measured_range_m, raised_by_m
 from perception.types import FloatArray, PointCloud
 
 #: With fewer finite points, axes and ground are unknown.
@@ -44,11 +43,12 @@ class ScanWatch:
     """
 
     def __init__(self, config: PillarConfig, *, every_frame: bool) -> None:
-        bottom, top = config.heights_m
-        limits = config.range_m or (-math.inf, -math.inf, bottom, math.inf, math.inf, top)
-        self._low_m, self._high_m = np.array(limits[:3]), np.array(limits[3:])
+        self._config = config
         self._every_frame = every_frame
-        self._ground_m = usable_ground_m(config.heights_m)
+        # In metres of a scan from the sensor height of the training data.
+        shift = raised_by_m(None, config.shrink)
+        low, high = usable_ground_m(config.heights_m)
+        self._ground_m = low * config.shrink - shift, high * config.shrink - shift
         self._frames = 0
         self._range_reported = self._muted = False
 
@@ -73,8 +73,9 @@ class ScanWatch:
             return []
         found = self._check(cloud)
         if pillars == 0 and not found and len(cloud) >= _FEW_POINTS:
+            spans = self._spans(None)
             found.append(
-                f"no point is within the range of these weights ({self._spans(0.0)}), so nothing is detected."
+                f"no point is within the range of these weights ({spans}), so nothing is detected."
                 " For millimetres, use ScanTransform(scale=0.001).apply(points), or --scale 0.001 for files."
             )
         return found
@@ -104,27 +105,22 @@ class ScanWatch:
         found += [_text(finding) for finding in geometry]
         found += _about_intensity(facts)
         if not any(finding.severity == "error" for finding in geometry):
-            found += self._about_range(raw.xyz, raised_m(cloud))
+            found += self._about_range(raw.xyz, height_m)
         return found
 
-    def _about_range(self, xyz: FloatArray, raised: float) -> list[str]:
+    def _about_range(self, xyz: FloatArray, height_m: float | None) -> list[str]:
         if self._range_reported:
             return []
-        low, high = self._limits(raised)
+        low, high = measured_range_m(self._config, height_m)
         finite = xyz[np.isfinite(xyz).all(axis=1)]
         outside = 1 - float(((finite >= low) & (finite < high)).all(axis=1).mean())
         if outside < _MUCH_OUTSIDE:
             return []
         self._range_reported = True
-        return [f"{outside:.0%} {OUT_OF_RANGE} ({self._spans(raised)}). Nothing is detected there."]
+        return [f"{outside:.0%} {OUT_OF_RANGE} ({self._spans(height_m)}). Nothing is detected there."]
 
-    def _limits(self, raised: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return the range for a scan of another sensor height."""
-        shift = np.array([0.0, 0.0, raised])
-        return self._low_m - shift, self._high_m - shift
-
-    def _spans(self, raised: float) -> str:
-        low, high = self._limits(raised)
+    def _spans(self, height_m: float | None) -> str:
+        low, high = measured_range_m(self._config, height_m)
         return ", ".join(
             f"{name} {first:g} to {last:g} m"
             for name, first, last in zip("xyz", low, high, strict=True)

@@ -163,15 +163,16 @@ def refine_samples(
     *,
     keep: int = 48,
     jitters: int = 4,
+    turn: bool = True,
     ranks: Ranks = ALONE,
 ) -> RefineSamples:
-    """Return the best proposals of each frame, and disturbed copies of its objects."""
+    """Return the best proposals of each frame, and disturbed copies of its objects, also turned ones."""
     frames, count = proposals.scores.shape
     keep = min(keep, count)
     device = batch.boxes.device
     truth_frame, truth_row = (batch.labels >= 0).nonzero(as_tuple=True)
     truth, truth_labels = batch.boxes[truth_frame, truth_row], batch.labels[truth_frame, truth_row]
-    copies = _disturbed(truth.repeat_interleave(jitters, dim=0), generator, ranks)
+    copies = _disturbed(truth.repeat_interleave(jitters, dim=0), generator, ranks, turn=turn)
     boxes = torch.cat([proposals.boxes[:, :keep].reshape(-1, 7), copies]).detach()
     box_frames = torch.cat(
         [
@@ -191,8 +192,8 @@ def refine_samples(
     return RefineSamples(boxes, box_frames, labels, truth[owner], best)
 
 
-def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks) -> Tensor:
-    """Move, resize and rotate boxes at random, from slightly to strongly.
+def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks, *, turn: bool) -> Tensor:
+    """Move, resize and (``turn``) rotate boxes at random, from slightly to strongly.
 
     Every rank draws the numbers for all boxes of the batch and uses its own.
     """
@@ -208,9 +209,10 @@ def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks) -> Tenso
     strength = uniform() * 1.5
     shift = normal(3) * strength * 0.12 * boxes[:, 3:6].clamp(min=0.8)
     sizes = boxes[:, 3:6] * torch.exp(normal(3) * strength * 0.08)
-    turn = normal(1) * strength * 0.12
+    angle = normal(1) * strength * 0.12
     flip = (uniform() < 0.15).float() * math.pi
-    return torch.cat([boxes[:, :3] + shift, sizes, boxes[:, 6:] + turn + flip], dim=1)
+    yaw = boxes[:, 6:] + angle + flip if turn else boxes[:, 6:]
+    return torch.cat([boxes[:, :3] + shift, sizes, yaw], dim=1)
 
 
 def refine_losses(
@@ -309,6 +311,7 @@ def network_losses(
     if len(network.refinements):
         with torch.no_grad():
             proposals = network.propose(maps)
-            samples = refine_samples(proposals, batch, generator, ranks=ranks)
+            turn = network.config.head.headings
+            samples = refine_samples(proposals, batch, generator, turn=turn, ranks=ranks)
         losses.update(refine_losses(network, pillars, maps, samples, ranks))
     return losses

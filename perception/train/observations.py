@@ -14,7 +14,7 @@ from torch import Tensor
 
 from perception.boxes import rotated_iou_bev
 from perception.data import DataSet
-from perception.errors import DataError
+from perception.errors import ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.registry import kind_of
@@ -114,9 +114,17 @@ class Observer:
 
     Args:
         network: folded, with refinement; its own embedding head is not used.
+
+    Raises:
+        ConfigError: the network shrinks or thins scans.
     """
 
     def __init__(self, network: Network) -> None:
+        pillars = network.config.pillars
+        if pillars.shrink != 1 or pillars.cube_m:
+            raise ConfigError(
+                "embeddings need a detector without pillars.shrink and pillars.cube_m. Use other weights."
+            )
         self._network = network
         self.device = next(network.parameters()).device
 

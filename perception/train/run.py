@@ -93,14 +93,14 @@ def train(
         Interrupted: SIGINT or SIGTERM arrived. The step was finished, a checkpoint and weights were written.
         CheckpointError: the directory contains another run, or the starting weights do not fit.
     """
-    classes = config.detector.head.classes
+    classes, pillars = config.detector.head.classes, config.detector.pillars
     labelled = open_data_set(data, "train")
     damaged: list[str] = []
     loaded: list[LoadedFrames] = []
     for source in (labelled, *(open_data_set(folder, "train") for folder in extra)):
         left = config.memory_gb * 1e9 - sum(part.nbytes for part in loaded)
         on_damaged = damaged.append if skip_damaged else None
-        loaded.append(load_frames(source, classes, memory_bytes=left, on_damaged=on_damaged))
+        loaded.append(load_frames(source, classes, pillars=pillars, memory_bytes=left, on_damaged=on_damaged))
     frames, more = loaded[0], sum(loaded[1:], LoadedFrames())
     if frames and not any(class_counts(frames, classes).values()):
         raise _nothing_of(classes, labelled)
@@ -146,6 +146,7 @@ def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | 
         folder,
         classes=detector.head.classes,
         pillars=detector.pillars,
+        headings=detector.head.headings,
         weights=weights,
         max_frames=_CHECKED_FRAMES,
     )

@@ -24,6 +24,7 @@ from perception.train.data.batches import Batch, SampleSequence, batches
 from perception.train.data.frames import TrainingFrame, class_counts
 from perception.train.data.objects import object_bank
 from perception.train.fine_tune import FineTune, plain_network, starting_network
+from perception.train.headings import fix_headings
 from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.ranks import ALONE, Ranks
@@ -101,6 +102,8 @@ class Trainer:
         self.samples = SampleSequence(frames, extra, objects, config)
         stored = read_checkpoint(self.checkpoint_path, self._settings(), self.device)
         self.network = self._starting_network(stored)
+        if not config.detector.head.headings:
+            fix_headings(self.network)
         # Extra state lives on the CPU and follows from the configuration, so it is not shared.
         state = self.network.state_dict().items()
         ranks.share([value for name, value in state if not name.endswith("_extra_state")])

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.surroundings import Surroundings
+from perception.data.dair_v2x.files import SCANS, SideFiles
 from perception.data.own import OwnDataSet, read_description
 from perception.errors import DataError
 from perception.io import find_point_clouds
@@ -95,8 +96,11 @@ def find_scans(options: argparse.Namespace, transform: ScanTransform, stack: Exi
 
 
 def _scan_folder(path: Path) -> Path:
-    """Return the scan folder of a described data set; other paths as they are."""
-    return path / read_description(path).scans.path if OwnDataSet.recognises(path) else path
+    """Return the scan folder of a described data set or of a side of DAIR-V2X; other paths as they are."""
+    if OwnDataSet.recognises(path):
+        return path / read_description(path).scans.path
+    side = SideFiles.found(path)
+    return path if side is None else side.folder / SCANS
 
 
 class MergedScans:

@@ -72,6 +72,7 @@ class OwnDataSet(DataSet):
     ) -> None:
         self.description = read_description(folder) if description is None else description
         self.classes = self.description.class_names
+        self.headings = self.description.labels is None or self.description.labels.headings
         super().__init__(folder, split, having, scans, sweeps)
 
     @cached_property

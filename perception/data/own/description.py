@@ -64,6 +64,7 @@ class LabelPart:
         angles: unit of headings.
         turn_deg: angle to add to headings, counter-clockwise seen from above.
         z: reference point of a box's z: its centre or its bottom.
+        headings: False if all headings are 0 because nobody labelled them: boxes lie along the axes.
 
     Raises:
         ConfigError: ``turn_deg`` is not finite.
@@ -74,6 +75,7 @@ class LabelPart:
     angles: Literal["radians", "degrees"] = "radians"
     turn_deg: float = 0.0
     z: Literal["centre", "bottom"] = "centre"
+    headings: bool = True
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.turn_deg):

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from perception.boxes import wrap_angle
+from perception.boxes import along_axes, wrap_angle
 from perception.data.own.description import LabelPart
 from perception.errors import DataError
 from perception.io.transform import ScanTransform
@@ -143,7 +143,7 @@ def boxes_in_lidar(written: WrittenLabels, part: LabelPart, transform: ScanTrans
         boxes[:, 2] += boxes[:, 5] / 2
     if part.turn_deg:
         boxes[:, 6] = wrap_angle(boxes[:, 6] + np.radians(part.turn_deg))
-    return boxes
+    return boxes if part.headings else along_axes(boxes)
 
 
 def vertical_axis(transform: ScanTransform) -> int:

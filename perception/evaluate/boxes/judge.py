@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from perception.boxes import along_axes
 from perception.data import CameraObject, Frame, objects_from_boxes
 from perception.data.camera import DONT_CARE
 from perception.errors import DataError
@@ -28,8 +30,11 @@ RESULTS_NAME = "detections.jsonl"
 class BoxesJudge(Judge):
     """Judge for 3D and BEV AP, recall and errors, in the LiDAR frame.
 
-    Some data sets are labelled inside a camera image only (KITTI). There, boxes outside the image are
-    excluded and reported, as are detections that an unlabelled region covers by half.
+    Some data sets are labelled inside a camera image only. There, boxes outside are excluded and reported.
+    In KITTI, these are boxes that do not reach into the image, and detections that an unlabelled region
+    covers by half. Elsewhere, they are boxes whose centre :meth:`~perception.data.Frame.covered` excludes.
+
+    If the labels have no headings, detections become boxes along the axes.
     """
 
     protocol = "boxes"
@@ -105,6 +110,16 @@ class BoxesJudge(Judge):
                 left_out["labels outside the image"] += int((~seen).sum())
                 truth = Boxes3D(truth.boxes[seen], [truth.labels[row] for row in np.flatnonzero(seen)])
                 points, found = points[seen], _labelled_part(frame, found, left_out)
+            elif (covered := frame.covered(truth.boxes)) is not None:
+                left_out["labels with a centre outside the image"] += int((~covered).sum())
+                truth = Boxes3D(truth.boxes[covered], [truth.labels[row] for row in np.flatnonzero(covered)])
+                points, inside = points[covered], frame.covered(found.boxes)
+                assert inside is not None
+                reason = "detections with a centre outside the image, where nothing is labelled"
+                left_out[reason] += int((~inside).sum())
+                found = found[inside]
+            if not self.data_set.headings:
+                found = replace(found, boxes=along_axes(found.boxes))
             labels.append(BoxTable.of_frame(truth.boxes, truth.labels, points=points))
             detections.append(BoxTable.of_frame(found.boxes, found.labels, score=found.scores))
         return tuple(used), BoxTable.joined(labels), BoxTable.joined(detections), dict(+left_out)

@@ -84,9 +84,16 @@ def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
     """Rotate an object around the sensor, and sometimes move it away and thin it as distance would."""
     points, box = sample.points, sample.box.copy()
-    if random.random() < 0.5:
+    if config.quarter_turns:
+        points, boxes = _quarter_turned(points, box[None], int(random.integers(4)))
+        box = boxes[0]
+    elif random.random() < 0.5:
         azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
         points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
+    if config.shift_m:
+        points, shift = points.copy(), random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
+        points[:, :2] += shift
+        box[:2] += shift
     distance = float(np.hypot(box[0], box[1]))
     if random.random() < config.thin_objects and distance > 0:
         farther = float(random.uniform(distance, min(2.5 * distance, 68.0))) if distance < 60 else distance
@@ -105,6 +112,17 @@ def _rotated(points: FloatArray, box: FloatArray, angle_rad: float) -> tuple[Flo
     box[:2] = turn @ box[:2]
     box[6] += angle_rad
     return points, box
+
+
+def _quarter_turned(points: FloatArray, boxes: FloatArray, quarters: int) -> tuple[FloatArray, FloatArray]:
+    """Rotate points (N, 4) and boxes (M, 7) along the axes by quarter turns; boxes keep their yaw."""
+    turn = np.rint(_rotation(quarters * np.pi / 2))
+    points, boxes = points.copy(), boxes.copy()
+    points[:, :2] = points[:, :2] @ turn.T
+    boxes[:, :2] = boxes[:, :2] @ turn.T
+    if quarters % 2:
+        boxes[:, 3:5] = boxes[:, 4:2:-1]
+    return points, boxes
 
 
 def _rotation(angle_rad: float) -> FloatArray:
@@ -163,7 +181,7 @@ def disturb_objects(
         return frame
     points, boxes = frame.points.copy(), frame.boxes.copy()
     for row in range(len(boxes)):
-        turn = float(random.normal(0.0, config.object_noise_rad))
+        turn = 0.0 if config.quarter_turns else float(random.normal(0.0, config.object_noise_rad))
         shift = random.normal(0.0, config.object_noise_m, size=3).astype(np.float32) * [1.0, 1.0, 0.3]
         moved = boxes[row].copy()
         moved[:3] += shift.astype(np.float32)
@@ -187,15 +205,20 @@ def transform_scene(
         points[:, 1] *= -1
         boxes[:, 1] *= -1
         boxes[:, 6] *= -1
-    angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
-    turn = _rotation(angle)
-    points[:, :2] = points[:, :2] @ turn.T
-    boxes[:, :2] = boxes[:, :2] @ turn.T
-    boxes[:, 6] += angle
+    if config.quarter_turns:
+        points, boxes = _quarter_turned(points, boxes, int(random.integers(4)))
+    else:
+        angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
+        turn = _rotation(angle)
+        points[:, :2] = points[:, :2] @ turn.T
+        boxes[:, :2] = boxes[:, :2] @ turn.T
+        boxes[:, 6] += angle
     factor = np.float32(random.uniform(1 - config.scale, 1 + config.scale))
     points[:, :3] *= factor
     boxes[:, :6] *= factor
     shift = random.normal(0.0, config.translation_m, size=3).astype(np.float32)
+    if config.shift_m:
+        shift[:2] += random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
     points[:, :3] += shift
     boxes[:, :3] += shift
     return replace(frame, points=points, boxes=boxes)

@@ -11,11 +11,11 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from perception.config import DetectorConfig
+from perception.config import DetectorConfig, PillarConfig
 from perception.data import DataSet, Frame
 from perception.errors import DataError
 from perception.model.head import MEAN_SIZES_M
-from perception.scans.tensors import raised_m
+from perception.scans.tensors import as_tensor, raised_m
 from perception.types import FloatArray
 
 IntArray = npt.NDArray[np.int64]
@@ -30,7 +30,8 @@ class TrainingFrame:
 
     Attributes:
         frame_id: name of the frame.
-        points: (N, 4) float32, LiDAR frame, with z shifted to the sensor height of the training data.
+        points: (N, 4) float32, LiDAR frame, as the detector sees them
+            (:func:`~perception.scans.tensors.as_tensor`).
         boxes: (M, 7) float32, in the same frame.
         labels: (M,) int64 class indices, -1 for ignored objects.
     """
@@ -48,17 +49,19 @@ class FrameReader(NamedTuple):
         data_set: of the frame.
         position: of the frame in the data set.
         labels: class index by class name.
+        pillars: of the detector.
         bare: its boxes and labels, without points.
     """
 
     data_set: DataSet
     position: int
     labels: Mapping[str, int]
+    pillars: PillarConfig
     bare: TrainingFrame
 
     def __call__(self) -> TrainingFrame:
         """Read the frame from its files."""
-        return _training_frame(self.data_set[self.position], self.labels)
+        return _training_frame(self.data_set[self.position], self.labels, self.pillars)
 
 
 class LoadedFrames(Sequence[TrainingFrame]):
@@ -99,6 +102,7 @@ def load_frames(
     data_set: DataSet,
     classes: Sequence[str],
     *,
+    pillars: PillarConfig | None = None,
     memory_bytes: float = math.inf,
     on_damaged: Callable[[str], None] | None = None,
 ) -> LoadedFrames:
@@ -107,18 +111,20 @@ def load_frames(
     Args:
         data_set: to read.
         classes: names in the order of their indices.
+        pillars: of the detector, which may shrink and thin scans; None: the default.
         memory_bytes: memory for points; further frames are read again at every use.
         on_damaged: called with the error of a damaged frame, which is then skipped.
 
     Raises:
         DataError: a frame is damaged and ``on_damaged`` is None.
     """
+    pillars = pillars or PillarConfig()
     index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
     index |= {name: position for position, name in enumerate(classes)}
     entries: list[TrainingFrame | FrameReader] = []
     for position in range(len(data_set)):
         try:
-            frame = _training_frame(data_set[position], index)
+            frame = _training_frame(data_set[position], index, pillars)
         except DataError as error:
             if on_damaged is None:
                 raise
@@ -126,7 +132,7 @@ def load_frames(
             continue
         memory_bytes -= frame.points.nbytes
         bare = replace(frame, points=np.zeros((0, 4), np.float32))
-        entries.append(frame if memory_bytes >= 0 else FrameReader(data_set, position, index, bare))
+        entries.append(frame if memory_bytes >= 0 else FrameReader(data_set, position, index, pillars, bare))
     return LoadedFrames(entries)
 
 
@@ -135,15 +141,22 @@ def without_points(frames: Iterable[TrainingFrame]) -> Iterable[TrainingFrame]:
     return frames.bare() if isinstance(frames, LoadedFrames) else frames
 
 
-def _training_frame(frame: Frame, index: Mapping[str, int]) -> TrainingFrame:
-    kept = [row for row, name in enumerate(frame.labels) if name in index]
-    points, boxes = frame.points[np.isfinite(frame.points).all(axis=1)], frame.boxes[kept]
-    raised = np.float32(raised_m(frame.cloud))
-    if raised:
-        # Detectors apply the same shift.
-        points, boxes = points.copy(), boxes.copy()
-        points[:, 2] += raised
+def _training_frame(frame: Frame, index: Mapping[str, int], pillars: PillarConfig) -> TrainingFrame:
+    cloud, covered = frame.cloud, frame.covered(frame.boxes)
+    kept = [
+        row for row, name in enumerate(frame.labels) if name in index and (covered is None or covered[row])
+    ]
+    seen = frame.covered(cloud.points)
+    if seen is not None:
+        # Unlabelled objects elsewhere would teach that there are none.
+        cloud = replace(cloud, points=cloud.points[seen])
+    points, boxes = as_tensor(cloud, pillars).numpy(), frame.boxes[kept]
+    points = points[np.isfinite(points).all(axis=1)]
+    raised = np.float32(raised_m(frame.cloud, pillars.shrink))
+    if raised or pillars.shrink != 1:
+        boxes = boxes.copy()
         boxes[:, 2] += raised
+        boxes[:, :6] /= np.float32(pillars.shrink)
     return TrainingFrame(
         frame.frame_id,
         points,

@@ -19,7 +19,7 @@ from perception.data import open_data_set
 from perception.describe import FolderDescription, write_files
 from perception.describe import describe_folder as look_at
 from perception.describe.splits import in_time, split_frames
-from perception.describe.training import suggested_range_m
+from perception.describe.training import suggested_range_m, suggested_shrink
 from perception.doctor import examine_data_set
 from perception.errors import DataError
 from perception.io import save_point_cloud
@@ -237,7 +237,9 @@ def test_a_folder_without_labels(tmp_path: Path) -> None:
     (tmp_path / "calib").mkdir()
     (tmp_path / "calib/a1.txt").write_text("P0: 1 0 0")
     described = look_at(tmp_path)
-    assert (described.training, described.description.labels) == (None, None)
+    assert described.training is None
+    assert described.description is not None
+    assert described.description.labels is None
     assert [path.name for path in write_files(described)] == ["dataset.yaml"]
     assert [frame.labelled for frame in open_data_set(tmp_path)] == [False, False]
 
@@ -307,9 +309,9 @@ def test_skipped_entries_are_counted(tmp_path: Path) -> None:
 
 
 def test_boxes_higher_than_cars_are_within_the_range(tmp_path: Path) -> None:
-    """The doctor must not refuse what init wrote: ships of 36 m by 9 m by 15 m, z up to 25 m."""
+    """The doctor must not refuse what init wrote: barges of 36 m by 3 m by 15 m, z up to 25 m."""
     undescribed(tmp_path)
-    ship = np.array([[10.0, 12.0, 3.0, 36.0, 9.0, 15.0, 0.5]])
+    ship = np.array([[10.0, 12.0, 3.0, 36.0, 3.0, 15.0, 0.5]])
     for seed, frame_id in enumerate(("a1", "a2")):
         WRITERS["json"](tmp_path / "labels", frame_id, ship, ["ship"])
         # Hulls and masts at all heights, and no ground.
@@ -370,3 +372,85 @@ def test_ranges_are_whole_cells() -> None:
     high = np.array([[15.0, -3, 4, 1, 1, 3, 0], [1e5, 0, 0, 4, 2, 2, 0], [5, 0, 90, 4000, 2, 2, 0]])
     assert suggested_range_m(high, 80, behind=True, raised_m=1.0) == (-20.48, -20.48, -3, 20.48, 20.48, 7)
     assert suggested_range_m(np.zeros((0, 7)), 12.0, behind=False)[3] >= 12
+
+
+def harbour(root: Path, *, heading: float = 0.0) -> Path:
+    """Ships along the axes, hulls and masts at all heights, no ground, odd intensity."""
+    undescribed(root)
+    random = np.random.default_rng(0)
+    for seed, frame_id in enumerate(("a1", "a2")):
+        ships = np.array(
+            [
+                [x, y, 3.0, *((36.0, 9.0) if row % 2 else (9.0, 36.0)), 15.0, heading]
+                for row, (x, y) in enumerate([(-50, -50), (-50, 0), (-50, 50), (0, 50), (50, 50), (50, -50)])
+            ]
+        )
+        WRITERS["openpcdet"](root / "labels", frame_id, ships, ["ship"] * len(ships))
+        (root / "labels" / f"{frame_id}.json").unlink()
+        bank = random.uniform([-90, -90, -8 + 3 * seed, 0], [90, 90, -7 + 3 * seed, 0], (2000, 4))
+        rest = random.uniform([-90, -90, -6, 0], [90, 90, 20, 0], (2000, 4))
+        hulls = [
+            np.column_stack([random.uniform(-0.5, 0.5, (200, 3)) * ship[3:6] + ship[:3], np.zeros(200)])
+            for ship in ships
+        ]
+        points = np.concatenate([bank, rest, *hulls]).astype(np.float32)
+        points[:, 3] = np.minimum(random.lognormal(4, 1.2, len(points)), 5687).round(1)
+        np.save(root / f"scans/{frame_id}.npy", points)
+        (root / f"scans/{frame_id}.bin").unlink()
+    return root
+
+
+def test_large_objects_without_headings_are_described(tmp_path: Path) -> None:
+    described = look_at(harbour(tmp_path))
+    assert found(described)["labels.headings"] is False
+    write_files(described)
+    config = load_config(TrainConfig, tmp_path / "train.yaml")
+    pillars, augment = config.detector.pillars, config.augment
+    # The narrowest class is 9 m wide, five times a car.
+    assert (pillars.shrink, pillars.cube_m, pillars.pillar_size_m) == (5.0, 0.16, 0.16)
+    assert pillars.range_m is not None
+    assert 5 * pillars.range_m[3] > 50 + 18
+    assert config.detector.limits == (100, 48, 64)
+    assert config.detector.head.headings is False
+    assert (augment.quarter_turns, augment.rotation_rad, augment.object_noise_rad) == (True, 0.0, 0.0)
+    # The full scale of intensity is unknown.
+    assert augment.drop_intensity > 0
+    report = examine_data_set(tmp_path, pillars=pillars, headings=False)
+    told = {item.check: item for item in report.findings}
+    assert [told[check].severity for check in ("heading", "intensity", "ground")] == ["info"] * 3
+    assert "All 12 headings are 0" in told["heading"].message
+    assert "are divided by" in told["intensity"].message
+    assert "as over water" in told["ground"].message
+    assert report.ok
+    (warning,) = [
+        item for item in examine_data_set(tmp_path, headings=True).findings if item.check == "heading"
+    ]
+    assert (warning.severity, "quarter_turns: true" in warning.fix) == ("warning", True)
+
+
+def test_labels_without_headings_that_the_description_does_not_know(tmp_path: Path) -> None:
+    write_files(look_at(harbour(tmp_path)))
+    path = tmp_path / "dataset.yaml"
+    path.write_text(path.read_text().replace("headings: false", "headings: true"))
+    (finding,) = [item for item in examine_data_set(tmp_path).findings if item.check == "heading"]
+    assert (finding.severity, "labels.headings: false" in finding.fix) == ("warning", True)
+
+
+def test_one_heading_is_a_heading(tmp_path: Path) -> None:
+    described = look_at(harbour(tmp_path, heading=0.1))
+    assert found(described)["labels.headings"] is True
+    write_files(described)
+    assert load_config(TrainConfig, tmp_path / "train.yaml").detector.head.headings
+    assert "heading" not in [item.check for item in examine_data_set(tmp_path, headings=True).findings]
+
+
+def test_only_large_classes_shrink_the_scene() -> None:
+    ships, people = np.zeros((3, 7)), np.zeros((1, 7))
+    # Length and width may be exchanged.
+    ships[:, 3:6], people[:, 3:6] = [(36.0, 8.6, 15.0), (8.6, 36.0, 15.0), (36.0, 8.6, 15.0)], (0.8, 0.6, 1.7)
+    assert suggested_shrink(ships, ["ship"] * 3) == 5.0
+    assert suggested_shrink(np.concatenate([ships, people]), ["ship"] * 3 + ["person"]) == 1.0
+    assert suggested_shrink(0.3 * ships, ["truck"] * 3) == 1.0
+    assert suggested_shrink(ships[:0], []) == 1.0
+    # Another unit, which the doctor reports.
+    assert suggested_shrink(1000 * ships, ["ship"] * 3) == 1.0

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from perception.data import open_data_set
-from perception.errors import DataError
+from perception.errors import ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.run.eager import EagerRunner, EagerSteps
@@ -111,3 +111,10 @@ def test_towns_are_seen_to_all_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     quarter = np.median((first.boxes[:, 6] - second.boxes[:, 6]) % (2 * np.pi))
     assert abs(quarter - np.pi / 2) < 0.5
+
+
+def test_detectors_that_shrink_scans_are_refused(tiny_network: Network) -> None:
+    config = tiny_network.config
+    tiny_network.config = replace(config, pillars=replace(config.pillars, shrink=5.0))
+    with pytest.raises(ConfigError, match=r"pillars\.shrink"):
+        Observer(tiny_network)

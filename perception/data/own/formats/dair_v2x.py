@@ -18,6 +18,8 @@ from perception.data.own.parsing import field_of, items_of, peek_json, read_json
 from perception.errors import DataError
 from perception.io.text import parse_number
 
+#: Folder of labels that were drawn in the picture.
+_CAMERA = "camera"
 _EMPTY = "a box without volume (visible in the camera only)"
 
 
@@ -32,15 +34,20 @@ class DairV2xLabels(FileAFrame):
         path, rows, names, skipped = self.files[frame_id], [], [], []
         for number, item in enumerate(items_of(str(path), "the file", read_json(path))):
             place = f"{path}: object {number}"
-            size = _vector(place, item, "3d_dimensions", ("l", "w", "h"))
-            if not any(size):
+            size = vector_of_text(place, item, "3d_dimensions", ("l", "w", "h"))
+            if min(size) <= 0:
                 skipped.append(_EMPTY)
                 continue
-            heading = _number(place, "rotation", field_of(place, item, "rotation"))
+            heading = number_of(place, "rotation", field_of(place, item, "rotation"))
             solid = self.solid(np.array(size), np.array([heading] * 3))
-            rows.append([*_vector(place, item, "3d_location", ("x", "y", "z")), *solid])
+            rows.append([*vector_of_text(place, item, "3d_location", ("x", "y", "z")), *solid])
             names.append(text_of(place, item, "type"))
         return WrittenLabels(table(rows), names, skipped=tuple(skipped))
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        """Return True for a folder of such files, but not for boxes drawn in the picture."""
+        return path.name != _CAMERA and super().recognises(path)
 
     @classmethod
     def recognises_file(cls, path: Path) -> bool:
@@ -52,14 +59,16 @@ class DairV2xLabels(FileAFrame):
         )
 
 
-def _vector(place: str, item: Mapping[str, Any], name: str, keys: tuple[str, str, str]) -> list[float]:
+def vector_of_text(place: str, item: Mapping[str, Any], name: str, keys: tuple[str, str, str]) -> list[float]:
+    """Return numbers of a field with named components, which may be text; raise ``DataError`` for others."""
     holder = field_of(place, item, name)
     if not isinstance(holder, Mapping):
         raise DataError(f"{place}: field {name} must have {', '.join(keys)}, got {holder!r:.80}")
-    return [_number(place, f"{name}.{key}", field_of(f"{place}: {name}", holder, key)) for key in keys]
+    return [number_of(place, f"{name}.{key}", field_of(f"{place}: {name}", holder, key)) for key in keys]
 
 
-def _number(place: str, name: str, value: Any) -> float:
+def number_of(place: str, name: str, value: Any) -> float:
+    """Return a finite number that may be text; raise ``DataError`` for others."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise DataError(f"{place}: field {name} must be a number, got {value!r:.80}")
     return parse_number(place, name, str(value))

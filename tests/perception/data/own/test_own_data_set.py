@@ -12,14 +12,18 @@ import yaml
 from own_scene import BOXES, NAMES, WRITERS, points_on
 
 from perception import PointCloud
+from perception.boxes import box_corners_3d
 from perception.data import frame_beside, open_data_set
 from perception.data.own import FORMATS, OwnDataSet
 from perception.data.own.formats import recognised_format
 from perception.data.own.labels import vertical_axis
 from perception.errors import DataError
+from perception.evaluate.data_set import judge_of
+from perception.evaluate.options import JudgeOptions
 from perception.io import load_point_cloud, save_point_cloud
 from perception.io.transform import ScanTransform
 from perception.train.data.frames import load_frames
+from perception.types import Detections
 
 Describe = Callable[..., Path]
 
@@ -224,3 +228,25 @@ def test_no_label_and_no_scan(describe: Describe) -> None:
         path.unlink()
     with pytest.raises(DataError, match="no frames"):
         open_data_set(folder)
+
+
+def test_boxes_without_headings_lie_along_the_axes(describe: Describe) -> None:
+    """The smallest box along the axes encloses the written one."""
+    told = open_data_set(describe())[0].boxes
+    data_set = open_data_set(describe(labels={"headings": False}))
+    assert data_set.headings is False
+    boxes = data_set[0].boxes
+    assert (boxes[:, 6] == 0).all()
+    np.testing.assert_allclose(boxes[:, :3], told[:, :3])
+    corners = box_corners_3d(told)
+    np.testing.assert_allclose(boxes[:, 3:6], np.ptp(corners, axis=1), rtol=1e-4)
+
+
+def test_detections_are_compared_along_the_axes(describe: Describe, tmp_path: Path) -> None:
+    """A turned box counts as the box along the axes around it."""
+    turned = open_data_set(describe())[0].truth
+    found = Detections(boxes=turned.boxes, scores=np.ones(len(turned), np.float32), labels=turned.labels)
+    data_set = open_data_set(describe(labels={"headings": False}))
+    judge = judge_of(data_set, options=JudgeOptions(missing_results="skip"))
+    result = judge.evaluate(judge.write(tmp_path, [(data_set[0], found)])).to_dict()
+    assert result["mAP"] == 100.0
