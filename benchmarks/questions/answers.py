@@ -108,13 +108,15 @@ def home_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
     for line in (SETS / "home_store.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             continue
-        key, label, kind, map_id, place, first, last, count, state, caption = map(str.strip, line.split("|"))
+        key, label, kind, map_id, place, size, *rest = map(str.strip, line.split("|"))
+        first, last, count, state, caption = rest
         visits = _daily_visits(_time(first), _time(last), int(count))
         memories.append(
             Memory(
                 time_ns=_time(last), first_seen_ns=_time(first), last_seen_ns=_time(last), count=int(count),
                 visits=visits, map_id=map_id, label=label, kind=kind, state=state, caption=caption,  # type: ignore[arg-type]
-                position=None if place == "-" else (*map(float, place.split()), 0.0),  # type: ignore[arg-type]
+                position=None if place == "-" else tuple(map(float, place.split())),  # type: ignore[arg-type]
+                payload={} if size == "-" else {"size_m": list(map(float, size.split()))},
             )
         )  # fmt: skip
         keys[key] = len(memories)
