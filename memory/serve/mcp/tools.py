@@ -27,6 +27,7 @@ What = Annotated[
     str | int,
     Field(description="The object: a label (see stats), words of its caption, or the id of a memory"),
 ]
+AreaName = Annotated[str | None, Field(description="Only this area, by its name (see stats)")]
 MapId = Annotated[str | None, Field(description="Only this map; default: all maps")]
 When = Annotated[
     str,
@@ -70,6 +71,7 @@ class StoreTools:
         kinds: Kinds = None,
         states: States = None,
         map_id: MapId = None,
+        area: AreaName = None,
         order: Annotated[
             Literal["relevance", "recency", "distance"] | None, Field(description="Sort order")
         ] = None,
@@ -80,7 +82,7 @@ class StoreTools:
         hits = self._store.query(
             Query(
                 text=text, like=like, near=near, radius_m=radius_m, between_ns=between, labels=labels,
-                kinds=kinds, states=states, map_id=map_id, order=order, k=k,
+                kinds=kinds, states=states, map_id=map_id, area=area, order=order, k=k,
             )
         )  # fmt: skip
         return {"hits": to_plain(hits)}
@@ -201,11 +203,12 @@ class StoreTools:
         return explanation_answer(found, memory)
 
     def stats(self) -> dict[str, Any]:
-        """Count memories by map, kind and label; also returns the number of the last operation."""
+        """Count memories by map, kind and label; also returns the named areas and the last operation."""
         found = self._store.stats().to_json()
         summary = self._questions.summarise(most=1)
         labels = sorted(summary.by_label.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST]
         totals = {name: found[name] for name in ("memories", "by_map", "by_kind", "vectors", "generation")}
+        totals |= {"areas": [{"name": area.name, "map_id": area.map_id} for area in self._store.areas()]}
         return totals | {"by_label": dict(labels), "first_ns": summary.first_ns, "last_ns": summary.last_ns}
 
     def picture(

@@ -67,6 +67,32 @@ class AddAnswer:
 
 
 @dataclass(frozen=True)
+class AreaShape:
+    """A named part of a map; ``polygon`` or ``places`` is empty."""
+
+    name: str
+    map_id: str
+    polygon: Annotated[list[list[float]], Field(description="corners x, y in metres")]
+    places: Annotated[list[int], Field(description="ids of memories that the area surrounds")]
+    radius_m: Annotated[float | None, Field(description="radius around each place in metres")]
+
+
+@dataclass(frozen=True)
+class AreasAnswer:
+    """The areas by map and name."""
+
+    areas: list[AreaShape]
+
+
+@dataclass(frozen=True)
+class AreaAnswer:
+    """An operation on an area."""
+
+    generation: int
+    name: str
+
+
+@dataclass(frozen=True)
 class PageAnswer:
     """A page of memories."""
 

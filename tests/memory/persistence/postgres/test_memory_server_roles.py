@@ -186,9 +186,13 @@ def test_only_the_owner_says_how_maps_lie_and_whom_to_trust(address: str) -> Non
                 robot.trust("robot-8", 0.0)
             with pytest.raises(StoreReadOnlyError):
                 robot.align("robot-7", frame=Motion(1.0, 2.0, 3.0))
+            with pytest.raises(StoreReadOnlyError):
+                robot.set_area("kitchen", box=(0, 0, 3, 3))
+            named = owner.set_area("kitchen", box=(0, 0, 3, 3))
+            assert robot.count(Filter(area="kitchen")) == 1
             trusted = owner.trust("robot-7", 0.2)
             aligned = owner.align("robot-7", frame=Motion(1.0, 2.0, 3.0)).operation
-            for operation in (trusted, aligned):
+            for operation in (trusted, aligned, named):
                 with pytest.raises(StoreReadOnlyError):
                     robot.undo(operation)
             undone = owner.undo(trusted)
