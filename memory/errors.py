@@ -59,6 +59,10 @@ class DimensionError(RecallError, ValueError):
     """A vector has another length than those of the store."""
 
 
+class TranslationError(RecallError):
+    """A language model cannot be reached, or does not speak the protocol."""
+
+
 class UndoError(RecallError):
     """An operation cannot be undone: trimmed, erased, undone before, or changed by later operations."""
 

@@ -9,7 +9,9 @@ of ``sets/*.txt`` is a question and the answers that are accepted, separated by 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
     set:KEY,KEY?      the answer lists exactly these; a question mark marks an optional one, ``*`` any summary
     12                this number, of present objects or of all
-    yes, no           something is there, nothing is there
+    yes, no           something is there, nothing is there; the comparison holds or not
+    is:NAME, equal    the winner of a comparison, or that there is none
+    m:8.0             a distance in metres
     gone, unknown     the state of the object
     none, refuse      nothing is remembered, or the question is refused
 
@@ -38,12 +40,22 @@ from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Changed, HowMany, HowOften, SearchResult, StillThere, Summary
 from memory.questions.replying import Reply, ReplyOptions, reply
+from memory.questions.spatial.answers import Comparison, Distance, Related
 from memory.types import AWAY, Visit
 
 SETS = Path(__file__).parent / "sets"
 HOME_NOW_NS = parse_time("2026-03-20T18:00:00Z")
 _DAY_NS = 86_400 * 10**9
 _MINUTE_NS = 60 * 10**9
+#: Rooms of the flat: x0, y0, x1, y1 in metres.
+_ROOMS = {
+    "kitchen": (-2.0, -2.5, 3.5, 2.5),
+    "living room": (5.5, -3.0, 12.0, 4.0),
+    "bedroom": (5.5, 5.5, 12.0, 10.5),
+    "bathroom": (-2.0, 5.5, 3.0, 10.5),
+    "hallway": (2.5, 2.5, 5.5, 6.0),
+    "balcony": (14.0, -2.0, 18.0, 2.0),
+}
 #: Longest list of an answer, and distance of ``Label@x,y`` from a memory, in metres.
 _MOST, _SAME_M = 50, 0.3
 
@@ -122,6 +134,8 @@ def home_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
         keys[key] = len(memories)
     with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "store", dim=2) as store:
         ids = store.add(memories)
+        for area, box in _ROOMS.items():
+            store.set_area(area, box=box, map_id="home")
         yield store, {key: ids[number - 1] or 0 for key, number in keys.items()}, HOME_NOW_NS
 
 
@@ -200,7 +214,14 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
         return nothing
     if found is None:
         return False
-    here = not isinstance(found, HowMany) or found.between_ns is not None or found.by_state.get("present")
+    if isinstance(found, Comparison | Distance):
+        return _accepts_number(word, found)
+    here = (
+        not isinstance(found, HowMany)
+        or found.between_ns is not None
+        or found.past
+        or found.by_state.get("present")
+    )
     if word == "yes":
         return not nothing and bool(here) and not (isinstance(found, StillThere) and found.state in AWAY)
     if word == "no":
@@ -208,6 +229,8 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     if word in ("gone", "unknown"):
         return isinstance(found, StillThere) and (found.state in AWAY if word == "gone" else not nothing)
     if word.isdecimal():
+        if isinstance(found, Related):
+            return int(word) == len(found.memories)
         counts = (found.by_state.get("present", 0), found.memories) if isinstance(found, HowMany) else ()
         return int(word) in counts
     if word == "set:*":
@@ -224,12 +247,30 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     return kind == "at" and bool(ids) and ids[0] in names.ids(listed)
 
 
+def _accepts_number(word: str, found: Comparison | Distance) -> bool:
+    """Return True if a distance or the result of a comparison is accepted."""
+    kind, _, value = word.partition(":")
+    if isinstance(found, Distance):
+        return (
+            kind == "m" and found.distance_m is not None and abs(found.distance_m - float(value)) <= _SAME_M
+        )
+    if word == "equal":
+        return found.winner is None and len({side.value for side in found.sides}) == 1
+    if kind == "is":
+        return found.winner is not None and value in found.winner.lower().replace(" ", "_")
+    return word in ("yes", "no") and found.holds is (word == "yes")
+
+
 def _is_empty(found: Any) -> bool:
     """Return True if an answer says that nothing is remembered."""
     if isinstance(found, HowMany | Summary):
         return found.memories == 0
     if isinstance(found, HowOften):
         return found.sightings == 0
+    if isinstance(found, Distance):
+        return found.distance_m is None
+    if isinstance(found, Comparison):
+        return any(side.value is None for side in found.sides)
     return not _ids_of(found)
 
 

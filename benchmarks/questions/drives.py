@@ -14,7 +14,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.lib.environment import ROOT
 from memory import MemoryStore
@@ -77,14 +76,16 @@ def _write_boston(folder: Path) -> None:
     """Write the scans, poses and times of the nuScenes scene; x, y and z become metres from its start."""
     folder.mkdir()
     frames = open_data_set(real_data() / "nuscenes", split="scene-0523")
-    poses, times = [], []
-    first: NDArray[np.float64] | None = None
+    poses: list[str] = []
+    times: list[str] = []
     for number in range(len(frames)):
         frame = frames[number]
-        assert frame.pose is not None and frame.time_ns is not None
-        first = np.linalg.inv(frame.pose) if first is None else first
+        assert frame.pose is not None
+        assert frame.time_ns is not None
+        if not poses:
+            start_from_world = np.linalg.inv(frame.pose)
         frame.points.astype(np.float32).tofile(folder / f"{number:06d}.bin")
-        poses.append(" ".join(f"{value:.6f}" for value in (first @ frame.pose)[:3].ravel()))
+        poses.append(" ".join(f"{value:.6f}" for value in (start_from_world @ frame.pose)[:3].ravel()))
         times.append(f"{frame.time_ns / 1e9:.6f}")
     (folder.parent / "poses.txt").write_text("\n".join(poses) + "\n", encoding="utf-8")
     (folder.parent / "times.txt").write_text("\n".join(times) + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from memory.areas import find_area
 from memory.query import Filter, Query
 from memory.questions.answers import (
     SIMILAR_TO,
@@ -26,13 +27,23 @@ from memory.questions.asking import Questions
 from memory.questions.changes import only_changes
 from memory.questions.recognising import SeenBefore
 from memory.questions.refusals import EXAMPLES, QuestionError
+from memory.questions.spatial.boxes import RobotPose
+from memory.questions.spatial.replying import (
+    Where,
+    answer_comparison,
+    answer_distance,
+    answer_related,
+    area_of,
+    areas_around,
+)
+from memory.questions.spatial.robot import pose_missing
 from memory.questions.times import until_now
-from memory.questions.understanding import NEARBY_M, ParsedQuestion
+from memory.questions.understanding import NEARBY_M, RELATED, ParsedQuestion
 from memory.search.relevance import sentence_of
 from memory.terms import fold
 from memory.types import AWAY, Hit, Kind, Memory, State
 from memory.wording.sentences import content_words
-from memory.wording.words import STATE_WORDS, counted, moment, name, plural, point
+from memory.wording.words import STATE_WORDS, counted, listed, moment, name, plural, point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +57,8 @@ class ReplyOptions:
         gap_s: pause that ends a visit, in seconds.
         distance_m: distance from an object to drive to.
         coming_from: x, y (and z) of the robot in metres.
+        pose: x, y in metres and yaw in radians of the robot, for *near me* and *left of the table*.
+        area: name of an area that limits every question.
     """
 
     labels: Sequence[str] | None = None
@@ -56,6 +69,8 @@ class ReplyOptions:
     gap_s: float = 60.0
     distance_m: float = 1.0
     coming_from: tuple[float, ...] | None = None
+    pose: RobotPose | None = None
+    area: str | None = None
 
 
 class Reply(NamedTuple):
@@ -81,11 +96,29 @@ def reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions | N
         DimensionError: the vector has another length than those of the store.
     """
     options = options or ReplyOptions()
+    found = _reply(questions, asked, options)
+    note = _note(questions, asked)
+    return found._replace(sentence=f"{found.sentence} {note}") if note else found
+
+
+def _note(questions: Questions, asked: ParsedQuestion) -> str:
+    """Return which words were read as a label that means the same."""
+    words = [each for each in (asked.what, asked.beside, asked.beside_too) if isinstance(each, str)]
+    read = {each: questions.synonym_of(each) for each in words if questions.label_of(each) is None}
+    notes = [f"'{word}' read as '{label}'" for word, label in read.items() if label is not None]
+    return f"({', '.join(notes)}.)" if notes else ""
+
+
+def _reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Reply:
     asked = match_labels(questions, asked)
-    asked = _in_map(questions, asked)
+    asked = _in_map(questions, _in_area(questions, _at_robot(asked, options), options))
+    if asked.relation is not None and asked.robot is None:
+        asked = _related(questions, asked, options)
+    if asked.nearest and asked.near is not None:
+        asked = _nearest(questions, asked)
     if asked.near is not None and asked.radius_m is None and asked.question != "search":
         asked = replace(asked, radius_m=NEARBY_M)
-    if asked.beside is None or asked.near is not None:
+    if asked.beside is None or asked.near is not None or asked.question in ("related", "distance", "compare"):
         found = answer_of(questions, asked, options)
         return Reply(asked, answer_sentence(questions, asked, found), found)
     places = _places(questions, asked)
@@ -95,15 +128,98 @@ def reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions | N
     return next((each for each in tried if getattr(each.answer, "memory", None) is not None), tried[0])
 
 
+def _at_robot(asked: ParsedQuestion, options: ReplyOptions) -> ParsedQuestion:
+    """Return a question with the pose of the robot in place of words such as *near me*."""
+    if asked.robot is None:
+        return asked
+    if options.pose is None:
+        raise QuestionError("text", pose_missing(asked.robot))
+    if asked.relation is not None:
+        return asked
+    radius = NEARBY_M if asked.radius_m is None and asked.question != "search" else asked.radius_m
+    return replace(asked, near=options.pose[:2], radius_m=radius)
+
+
+def _in_area(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> ParsedQuestion:
+    """Return a question whose place is the name of an area as a question about that area."""
+    asked = _about_place(questions, replace(asked, area=asked.area or options.area))
+    if asked.area is not None and asked.map_id is None:
+        asked = replace(asked, map_id=find_area(questions.store.areas(), asked.area, None).map_id)
+    if asked.room is not None:
+        room = area_of(questions, asked.room, asked.map_id)
+        there = {fold(name): name for name in questions.store.maps()}.get(fold(asked.room))
+        if room is None and there is not None:
+            room = Where(None, there)
+        if room is None:
+            raise QuestionError(
+                "area",
+                f"I don't know an area called {asked.room!r}. Set it with recall area, or ask without it",
+            )
+        asked = replace(asked, room=None, area=room.area, map_id=room.map_id)
+    about = asked.question in ("near", "summarise") and asked.beside is None
+    if asked.question in ("distance", "compare"):
+        return asked
+    where = area_of(questions, asked.what if about else asked.beside, asked.map_id)
+    if where is None or asked.relation not in (None, "on", "inside", "next to") or asked.area is not None:
+        return asked
+    asked = replace(asked, beside=None, radius_m=None, relation=None, area=where.area, map_id=where.map_id)
+    asked = replace(asked, what=None) if about else asked
+    return replace(asked, question="search", kinds=_THINGS) if asked.question == "near" else asked
+
+
+def _nearest(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
+    """Return a question about the object that is closest to its point."""
+    found = _search(questions, replace(asked, question="search", radius_m=None), ReplyOptions(k=1))
+    if not isinstance(found, SearchResult) or not found.hits:
+        return replace(asked, near=None)
+    return replace(asked, what=found.hits[0].memory.id, near=None, nearest=False)
+
+
+def _about_place(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
+    """Return a question whose object is the name of a map or area as a summary of it."""
+    if asked.question not in ("last_seen", "search", "summarise") or not isinstance(asked.what, str):
+        return asked
+    if asked.beside is not None or asked.area is not None or questions.knows(asked.what):
+        return asked
+    found = {fold(name): name for name in questions.store.maps()}.get(fold(asked.what))
+    where = area_of(questions, asked.what, asked.map_id) or (None if found is None else Where(None, found))
+    if where is None:
+        return asked
+    return replace(asked, question="summarise", what=None, area=where.area, map_id=where.map_id)
+
+
+def _related(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> ParsedQuestion:
+    """Return a question with a relation as one that the answers know.
+
+    The surroundings of a place are meant by *in*, *on* and *next to* it. A question about one object is asked
+    about the latest memory in that relation.
+    """
+    if asked.question == "related":
+        return asked
+    seen = questions.last_seen(asked.beside, map_id=asked.map_id) if asked.beside is not None else None
+    place = None if seen is None or seen.memory is None else seen.memory
+    if place is not None and place.kind == "place" and asked.relation in ("on", "inside", "next to"):
+        plain = replace(asked, relation=None)
+        return replace(plain, what=asked.beside, beside=None) if asked.question == "near" else plain
+    if asked.question in RELATED:
+        return replace(asked, question="related", radius_m=None)
+    if asked.question in (*_OF_ONE, "how_often"):
+        found = answer_related(questions, asked, options.pose, options.k)
+        if not found.memories:
+            return replace(asked, question="related")
+        return replace(asked, what=found.memories[0].id, beside=None, relation=None, radius_m=None)
+    return replace(asked, relation=None)
+
+
 def _in_map(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
     """Return a question whose place is the name of a map as a question about that map."""
-    place = asked.what if asked.question == "near" else asked.beside
+    place = asked.what if asked.question == "near" and asked.beside is None else asked.beside
     if asked.map_id is not None or not isinstance(place, str) or questions.knows(place):
         return asked
     found = {fold(name): name for name in questions.store.maps()}.get(fold(place))
     if found is None:
         return asked
-    asked = replace(asked, map_id=found, beside=None, radius_m=None)
+    asked = replace(asked, map_id=found, beside=None, radius_m=None, relation=None)
     return replace(asked, question="search", what=None) if asked.question == "near" else asked
 
 
@@ -163,26 +279,29 @@ def match_labels(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
     """
     if asked.problem is not None and not questions.knows(str(asked.typed)):
         raise QuestionError("text", asked.problem.replace("{thing}", _example(questions)))
-    for part in ("between", "since", "near", "beside"):
+    for part in ("between", "since", "near", "beside", "area"):
         if getattr(asked, part) is not None and part not in _USED[asked.question]:
             limit = "place" if part in _WHERE else "time"
             raise QuestionError(
                 part,
                 f"The question '{asked.question}' cannot be limited by {limit}. Ask it without the {limit}",
             )
-    return replace(asked, what=_known(questions, asked.what), beside=_known(questions, asked.beside))
+    beside, too = _known(questions, asked.beside), _known(questions, asked.beside_too)
+    return replace(asked, what=_known(questions, asked.what), beside=beside, beside_too=too)
 
 
 def _known(questions: Questions, what: Any) -> Any:
-    """Return the label that matches the words except for case and ending; otherwise the words."""
-    return questions.label_of(what) or what if isinstance(what, str) else what
+    """Return the label that matches the words except for case and ending, or means the same; or the words."""
+    if not isinstance(what, str):
+        return what
+    return questions.label_of(what) or questions.synonym_of(what) or what
 
 
 def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) -> str:
     """Return the sentence of an answer. If nothing was found, add what the store has."""
     sentence = str(found)
     if not sentence.startswith("No memor"):
-        return sentence
+        return f"{sentence}{_area_sentence(questions, found)}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
     if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
         unknown = (
@@ -190,6 +309,10 @@ def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) 
             if asked.typed
             else f"I don't know an object called {quoted(words)}."
         )
+        # Without "house" the question is another one, so "house keys" is not read as "keys".
+        head = questions.label_of(words.split()[-1]) if len(words.split()) > 1 else None
+        if head is not None:
+            return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
         return f"{unknown} {_examples(questions)} {_contents(questions)}"
     if isinstance(found, Sighting | DrivePose | StillThere):
         # The object may be known elsewhere, so name the place.
@@ -198,6 +321,15 @@ def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) 
             limit = f" within {asked.radius_m:g} m of {point(asked.near)}{limit}"
         sentence = f"{sentence[:-1]}{limit}."
     return f"{sentence} {_contents(questions, timed=_time(asked) is not None)}"
+
+
+def _area_sentence(questions: Questions, found: Answer) -> str:
+    """Return in which areas an object was seen."""
+    memory = found.memory if isinstance(found, Sighting) else None
+    if memory is None or memory.position is None:
+        return ""
+    names = areas_around(questions.store.areas(), *memory.position[:2], memory.map_id)
+    return f" That is in {listed(names)}." if names else ""
 
 
 def _examples(questions: Questions) -> str:
@@ -231,7 +363,7 @@ def _time(asked: ParsedQuestion) -> tuple[int, int] | None:
 
 
 def _place(asked: ParsedQuestion) -> dict[str, Any]:
-    return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m}
+    return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m, "area": asked.area}
 
 
 def _search(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> SearchResult | Happened:
@@ -252,7 +384,7 @@ def _search(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) 
         values["labels"] = options.labels
     nearest = asked.near is not None and asked.radius_m is None
     query = Query(
-        **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds,
+        **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds or asked.kinds,
         states=options.states or asked.states, k=options.k, order="distance" if nearest else None, **values,
     )  # fmt: skip
     hits = questions.store.query(query)
@@ -275,7 +407,7 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
 
 def _within(asked: ParsedQuestion) -> str:
     """Return place and time in words."""
-    parts = []
+    parts = [] if asked.area is None else [f" in area {asked.area}"]
     if asked.near is not None and asked.radius_m is not None:
         parts.append(f" within {asked.radius_m:g} m of {point(asked.near)}")
     when = _time(asked)
@@ -306,7 +438,7 @@ def _near(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) ->
     if _time(asked) is not None:
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
-        asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds,
+        asked.near, radius, map_id=asked.map_id, area=asked.area, labels=options.labels, kinds=options.kinds,
         states=options.states or asked.states, k=options.k,
     )  # fmt: skip
 
@@ -320,8 +452,8 @@ def _between(questions: Questions, asked: ParsedQuestion, options: ReplyOptions)
     if text is not None and labels is None and _is_label(questions, asked):
         labels, text = [text], None
     return questions.between(
-        *when, **_place(asked), labels=labels, kinds=options.kinds, states=options.states or asked.states,
-        text=text, limit=options.k,
+        *when, **_place(asked), labels=labels, kinds=options.kinds or asked.kinds,
+        states=options.states or asked.states, text=text, limit=options.k,
     )  # fmt: skip
 
 
@@ -368,7 +500,8 @@ def _how_often(questions: Questions, asked: ParsedQuestion, options: ReplyOption
 
 
 def _how_many(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
-    return questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
+    found = questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
+    return replace(found, past=asked.past)
 
 
 def _needed(asked: ParsedQuestion) -> Any:
@@ -384,7 +517,7 @@ _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
 _OF_ONE = ("last_seen", "first_seen", "still_there", "pose_to")
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
-_WHERE, _WHEN = ("near", "beside"), ("between", "since")
+_WHERE, _WHEN = ("near", "beside", "area"), ("between", "since")
 #: Parts that a question supports. Others are refused, never dropped.
 _USED: dict[str, tuple[str, ...]] = {
     "last_seen": _WHERE,
@@ -401,6 +534,9 @@ _USED: dict[str, tuple[str, ...]] = {
     "similar_situations": (),
     "seen_before": (),
     "been_here": (),
+    "related": (*_WHERE, *_WHEN),
+    "distance": _WHERE,
+    "compare": (*_WHEN, "area"),
 }
 _ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
@@ -417,4 +553,10 @@ _ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] =
     "been_here": _seen_before,
     "pose_to": _go_to,
     "search": _search,
+    "related": lambda questions, asked, options: answer_related(questions, asked, options.pose, options.k),
+    "distance": lambda questions, asked, _: answer_distance(questions, asked),
+    "compare": lambda questions, asked, options: answer_comparison(
+        questions, asked, lambda side: reply(questions, side, options).answer
+    ),
 }
+_THINGS: tuple[Kind, ...] = ("object", "note", "event")

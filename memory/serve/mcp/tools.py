@@ -17,6 +17,7 @@ from memory.query import Filter, Query
 from memory.questions import Questions
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.times import since_of, span_of
+from memory.questions.translation.query import FIELDS, QUESTIONS, parse_query
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State
@@ -97,12 +98,42 @@ class StoreTools:
             Field(description="Time that 'yesterday' refers to; newest: the time of the newest memory"),
         ] = None,
         map_id: MapId = None,
+        area: AreaName = None,
+        pose: Annotated[
+            tuple[float, float, float] | None,
+            Field(description="x, y in metres and yaw in radians of the robot, for 'near me' or 'left of'"),
+        ] = None,
         k: Most = 10,
     ) -> dict[str, Any]:
-        """Answer a question in plain English: where, when, how many, what changed, what is near."""
+        """Answer a question in plain English: where, when, how many, what is next to, on or between."""
         at = time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
         asked = self._questions.understand(question, at)
-        found = reply(self._questions, replace(asked, map_id=asked.map_id or map_id), ReplyOptions(k=k))
+        found = reply(
+            self._questions,
+            replace(asked, map_id=asked.map_id or map_id),
+            ReplyOptions(k=k, pose=pose, area=area),
+        )
+        return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
+
+    def ask_query(
+        self,
+        query: Annotated[
+            dict[str, Any],
+            Field(
+                description="Structured query. question is one of "
+                + "; ".join(f"{name} ({text})" for name, text in QUESTIONS.items())
+                + ". Other fields: "
+                + "; ".join(f"{name}: {text}" for name, text in FIELDS.items() if name != "question"),
+            ),
+        ],
+        pose: Annotated[
+            tuple[float, float, float] | None,
+            Field(description="x, y in metres and yaw in radians of the robot, for left of or behind"),
+        ] = None,
+        k: Most = 10,
+    ) -> dict[str, Any]:
+        """Answer a structured query: translate a question into it that ask refuses."""
+        found = reply(self._questions, parse_query(query), ReplyOptions(k=k, pose=pose))
         return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
 
     def last_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:

@@ -136,6 +136,9 @@ class AskBody(Body):
         description=f"in English, such as: where is the red mug? Or a name: {', '.join(QUESTIONS)}",
     )
     text: str | None = Field(None, max_length=500, deprecated=True, description="old name of question")
+    query: dict[str, Any] | None = Field(
+        None, description="a structured query in place of question, with the fields of docs/ask.md"
+    )
     what: Name | Integer | Vector | None = Field(
         None, description="a label or words, the id of a memory, or a vector"
     )
@@ -153,6 +156,9 @@ class AskBody(Body):
     gap_s: Annotated[Number, Field(ge=0.0)] = 60.0
     distance_m: Annotated[Number, Field(ge=0.0)] = 1.0
     coming_from: Point | None = None
+    pose: Annotated[list[Number], Field(min_length=3, max_length=3)] | None = Field(
+        None, description="x, y in metres and yaw in radians of the robot, for 'near me' and 'left of'"
+    )
     now: Moment | None = Field(
         None, description="time that 'yesterday' refers to; newest: the time of the newest memory"
     )

@@ -26,6 +26,7 @@ from memory.questions.answers import (
     Summary,
 )
 from memory.questions.recognising import SeenBefore
+from memory.questions.spatial.answers import Comparison, Distance, Related
 from memory.types import Hit, Memory, State
 
 
@@ -124,6 +125,9 @@ class AskAnswer:
         | HowMany
         | StillThere
         | Summary
+        | Related
+        | Distance
+        | Comparison
         | Similar
         | SeenBefore
         | DrivePose

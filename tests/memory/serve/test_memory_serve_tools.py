@@ -23,7 +23,7 @@ from memory.store import MemoryStore
 from memory.types import Memory
 
 READING = {
-    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
+    "ask", "ask_query", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
     "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
 }  # fmt: skip
 HOUR = 3600 * 10**9

@@ -1,0 +1,1 @@
+"""Relations between objects, distances and comparisons."""
