@@ -39,8 +39,8 @@ from memory.cli import main as recall
 from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Changed, HowMany, HowOften, SearchResult, StillThere, Summary
+from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.replying import Reply, ReplyOptions, reply
-from memory.questions.spatial.answers import Comparison, Distance, Related
 from memory.types import AWAY, Visit
 
 SETS = Path(__file__).parent / "sets"

@@ -13,7 +13,7 @@ from memory.questions.answers import (
     Summary,
 )
 from memory.questions.asking import Questions
-from memory.questions.spatial.answers import Comparison, Distance, Related
+from memory.questions.comparisons import Comparison, Distance, Related
 
 __all__ = [
     "Changed",

@@ -28,9 +28,9 @@ from memory.questions.counting import tally, tally_of
 from memory.questions.driving import pose_to
 from memory.questions.meaning import Meanings, Target, What
 from memory.questions.places import circle_of, words_of_place
+from memory.questions.reading.understanding import ParsedQuestion, understand
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
-from memory.questions.spatial.asking import SpatialQuestions
-from memory.questions.understanding import ParsedQuestion, understand
+from memory.questions.relations import SpatialQuestions
 from memory.questions.visits import visits_of
 from memory.questions.whereabouts import latest, still_there
 from memory.store import MemoryStore

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from memory.persistence.filters import in_region
 from memory.query import Filter, Query
 from memory.questions.answers import How
-from memory.questions.grammar import holds_function_word
+from memory.questions.reading.grammar import holds_function_word
 from memory.store import MemoryStore
 from memory.types import Memory, positions_of
 from memory.wording.meaning import Labels

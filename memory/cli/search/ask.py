@@ -16,12 +16,12 @@ from memory.cli.search.looks import look_of_text, looks_of
 from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Similar
+from memory.questions.errors import QuestionError
+from memory.questions.reading.times import Span
+from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.recognising import SeenBefore
-from memory.questions.refusals import QuestionError
 from memory.questions.replying import Reply, ReplyOptions, answer_of, answer_sentence, reply
-from memory.questions.times import Span
 from memory.questions.translation.model import MODEL_VARIABLE, URL_VARIABLE, Translation, Translator
-from memory.questions.understanding import ParsedQuestion
 from memory.store import MemoryStore
 
 

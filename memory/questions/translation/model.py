@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from memory.errors import TranslationError
 from memory.questions.asking import Questions
-from memory.questions.refusals import QuestionError
+from memory.questions.errors import QuestionError
+from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.translation.query import FIELDS, QUESTIONS, parse_query
-from memory.questions.understanding import ParsedQuestion
 from memory.wording.words import moment
 
 #: Environment variables of the address, the model and the key.

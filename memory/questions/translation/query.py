@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from memory.exchange.times import parse_time
-from memory.questions.refusals import QuestionError
-from memory.questions.spatial.answers import Measure, Order
-from memory.questions.spatial.boxes import RELATIONS
-from memory.questions.spatial.comparing import Comparing
-from memory.questions.times import Span
-from memory.questions.understanding import MOST_CHARACTERS, NEARBY_M, ParsedQuestion
+from memory.questions.boxes import RELATIONS, Measure, Order
+from memory.questions.errors import QuestionError
+from memory.questions.reading.comparing import Comparing
+from memory.questions.reading.times import Span
+from memory.questions.reading.understanding import MOST_CHARACTERS, NEARBY_M, ParsedQuestion
 from memory.types import KINDS, STATES
 
 #: Names of questions, and what each asks.

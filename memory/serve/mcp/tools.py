@@ -15,8 +15,8 @@ from memory.picture import draw_map
 from memory.plain_values import to_plain
 from memory.query import Filter, Query
 from memory.questions import Questions
+from memory.questions.reading.times import since_of, span_of
 from memory.questions.replying import ReplyOptions, reply
-from memory.questions.times import since_of, span_of
 from memory.questions.translation.query import FIELDS, QUESTIONS, parse_query
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.store import MemoryStore

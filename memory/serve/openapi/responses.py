@@ -25,8 +25,8 @@ from memory.questions.answers import (
     StillThere,
     Summary,
 )
+from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.recognising import SeenBefore
-from memory.questions.spatial.answers import Comparison, Distance, Related
 from memory.types import Hit, Memory, State
 
 

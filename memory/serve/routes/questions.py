@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from memory.questions import Questions
+from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.translation.query import parse_query
-from memory.questions.understanding import ParsedQuestion
 from memory.serve.answers import shortened
 from memory.serve.errors import ServiceError
 from memory.serve.names import unknown

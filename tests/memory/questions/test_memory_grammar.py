@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memory.questions.grammar import chunks_of, holds_function_word, parse
-from memory.questions.lexicon import PHRASES
-from memory.questions.understanding import understand
+from memory.questions.reading.grammar import chunks_of, holds_function_word, parse
+from memory.questions.reading.lexicon import PHRASES
+from memory.questions.reading.understanding import understand
 
 
 def kinds_of(text: str, names: tuple[str, ...] = ()) -> list[str]:

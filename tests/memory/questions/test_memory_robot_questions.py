@@ -12,7 +12,7 @@ import pytest
 from memory import Memory, MemoryStore, Query
 from memory.exchange.times import parse_time
 from memory.questions import Questions
-from memory.questions.refusals import QuestionError
+from memory.questions.errors import QuestionError
 from memory.questions.replying import reply
 
 NOW = parse_time("2026-01-10T12:00:00Z")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.exchange.times import parse_time
-from memory.questions.times import since_of, span_of
-from memory.questions.understanding import understand
+from memory.questions.reading.times import since_of, span_of
+from memory.questions.reading.understanding import understand
 
 NOW = parse_time("2026-01-10T12:00:00Z")  # A Saturday.
 HOUR = 3600 * 10**9

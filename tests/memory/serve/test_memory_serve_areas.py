@@ -31,3 +31,17 @@ def test_an_area_without_a_shape_is_refused(client: Any) -> None:
     refused = client.post("/api/areas", {"name": "bay 3"})
     assert refused.status_code == 422
     assert "needs one shape" in refused.json()["error"]["message"]
+
+
+def test_questions_use_areas_a_pose_and_structured_queries(client: Any) -> None:
+    x, y = client.get("/api/memories/1").json()["position"][:2]
+    client.post("/api/areas", {"name": "bay 3", "box": [x - 1, y - 1, x + 1, y + 1], "map_id": "default"})
+    label = client.get("/api/memories/1").json()["label"]
+    found = client.post("/api/ask", {"question": f"how many {label}s are in bay 3?"}).json()
+    assert found["understood"]["area"] == "bay 3"
+    same = client.post("/api/ask", {"query": {"question": "how_many", "what": label, "area": "bay 3"}}).json()
+    assert same["answer"]["memories"] == found["answer"]["memories"] == 1
+    near = client.post("/api/ask", {"question": "what is near me?", "pose": [x, y, 0.0]}).json()
+    assert near["answer"]["hits"][0]["memory"]["id"] == 1
+    refused = client.post("/api/ask", {"query": {"question": "how_many", "answer": 3}})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "query")

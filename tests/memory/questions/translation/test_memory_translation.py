@@ -15,7 +15,7 @@ from memory import Memory, MemoryStore
 from memory.cli import main
 from memory.errors import TranslationError
 from memory.questions import Questions
-from memory.questions.refusals import QuestionError
+from memory.questions.errors import QuestionError
 from memory.questions.replying import reply
 from memory.questions.translation import FIELDS, Translator, parse_query, query_of, schema
 

@@ -6,13 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from memory.questions.answers import Answer, between_words, quoted
-from memory.questions.spatial.boxes import MEANINGS, Relation, RobotPose
+from memory.questions.boxes import MEANINGS, Measure, Order, Relation, RobotPose
 from memory.types import Memory
 from memory.wording.words import listed, moment, name, plural, point
-
-#: What a comparison compares, and what it asks of the first side.
-Measure = Literal["count", "distance", "size"]
-Order = Literal["more", "less", "same"]
 
 
 @dataclass(frozen=True)

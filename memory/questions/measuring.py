@@ -11,11 +11,11 @@ from memory.areas import Area, find_area
 from memory.persistence.filters import in_region
 from memory.questions.answers import Answer, HowMany
 from memory.questions.asking import Questions
-from memory.questions.refusals import QuestionError
-from memory.questions.spatial.answers import Comparison, Distance, Related, Side, compared
-from memory.questions.spatial.boxes import RobotPose
-from memory.questions.times import until_now
-from memory.questions.understanding import NEARBY_M, ParsedQuestion
+from memory.questions.boxes import RobotPose
+from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
+from memory.questions.errors import QuestionError
+from memory.questions.reading.times import until_now
+from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
 from memory.terms import fold
 
 

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from memory.query import Filter
-from memory.questions.meaning import Meanings, Target, What
-from memory.questions.refusals import QuestionError
-from memory.questions.spatial.answers import Comparison, Distance, Order, Related, Side, compared
-from memory.questions.spatial.boxes import (
+from memory.questions.boxes import (
     BESIDE_M,
     JUDGES,
     SIZED,
     Box,
+    Order,
     Relation,
     RobotPose,
     box_of,
@@ -23,7 +21,9 @@ from memory.questions.spatial.boxes import (
     side_of,
     side_of_robot,
 )
-from memory.questions.spatial.robot import pose_missing
+from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
+from memory.questions.errors import QuestionError, pose_missing
+from memory.questions.meaning import Meanings, Target, What
 from memory.store import MemoryStore
 from memory.types import AWAY, Kind, Memory, State
 from memory.wording.words import name, point
@@ -55,7 +55,7 @@ class SpatialQuestions:
     ) -> Related:
         """Find memories that stand in a relation to an object, by the boxes of both.
 
-        The thresholds are those of :mod:`memory.questions.spatial.boxes`.
+        The thresholds are those of :mod:`memory.questions.boxes`.
 
         Args:
             relation: to the landmark.

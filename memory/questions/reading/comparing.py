@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memory.questions.grammar import Chunk, is_past
-from memory.questions.spatial.answers import Measure, Order
+from memory.questions.boxes import Measure, Order
+from memory.questions.reading.grammar import Chunk, is_past
 
 #: Classes of words that may stand in a comparison without changing it.
 _AROUND = frozenset({

@@ -5,7 +5,7 @@ A part of a question that is not understood is never dropped, because the rest w
 
 from __future__ import annotations
 
-from memory.questions.grammar import Parse
+from memory.questions.reading.grammar import Parse
 
 #: Questions that work, with an object of the store.
 EXAMPLES = ("where is the {thing}?", "what is near the {thing}?", "what changed since yesterday?")
@@ -37,18 +37,6 @@ _REASONS: dict[str, str] = {
 LEFT_IN_A_TIME = (
     "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
 )
-
-
-class QuestionError(ValueError):
-    """A question that cannot be answered; the message suggests one that can.
-
-    Attributes:
-        part: the part of the question at fault.
-    """
-
-    def __init__(self, part: str, message: str) -> None:
-        super().__init__(message)
-        self.part = part
 
 
 def reason_of(parsed: Parse, words: str) -> str | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shapely.affinity import rotate, translate
 from shapely.geometry import box as rectangle
 
-from memory.questions.spatial.boxes import (
+from memory.questions.boxes import (
     Box,
     gap_m,
     is_between,

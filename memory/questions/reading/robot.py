@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from memory.questions.refusals import QuestionError
-from memory.questions.spatial.boxes import Relation
+from memory.questions.boxes import Relation
+from memory.questions.errors import QuestionError, pose_missing
 
 _PERSON = r"(?:me|you|us|myself|yourself|the robot|robot)"
 _HAND = r"(?: hand)?(?: side)?"
@@ -71,11 +71,3 @@ def own_place(words: str) -> OwnPlace | None:
 
 def _without(words: str, found: re.Match[str], kept: str = "") -> str:
     return " ".join(f"{words[: found.start()]} {kept} {words[found.end() :]}".split())
-
-
-def pose_missing(words: str) -> str:
-    """Return the refusal of a question that needs the robot's pose."""
-    return (
-        f"'{words}' depends on the robot's current pose, which the store does not know. Give it with --pose X"
-        " Y YAW, or ask for example: 'what is near (3, 1)?'"
-    )

@@ -1,7 +1,7 @@
 """The grammar of questions: chunks of words, then an intent by the classes of the chunks.
 
-A question is cut into chunks: function words by their class (:mod:`memory.questions.lexicon`), and noun
-phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON SEE``
+A question is cut into chunks: function words by their class (:mod:`memory.questions.reading.lexicon`), and
+noun phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON SEE``
 *red mug* ``NEAR`` *sofa*. A noun phrase after a preposition is a landmark, the other one is the target.
 The first row of `_INTENTS` whose classes are there decides. A chunk that no row uses is refused, never left
 out.
@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from memory.questions.lexicon import LONGEST, PHRASES
-from memory.questions.spatial.boxes import Relation
+from memory.questions.boxes import Relation
+from memory.questions.reading.lexicon import LONGEST, PHRASES
 from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")

@@ -13,19 +13,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from memory.questions.boxes import Relation
 from memory.questions.changes import Change
-from memory.questions.grammar import RELATION_OF, Parse, chunks_of, is_past, parse
-from memory.questions.refusals import LEFT_IN_A_TIME, QuestionError, reason_of
-from memory.questions.spatial.boxes import Relation
-from memory.questions.spatial.comparing import (
+from memory.questions.errors import QuestionError
+from memory.questions.reading.comparing import (
     Comparing,
     comparing_of,
     distance_between,
     halves_of,
     order_of,
 )
-from memory.questions.spatial.robot import own_place
-from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
+from memory.questions.reading.grammar import RELATION_OF, Parse, chunks_of, is_past, parse
+from memory.questions.reading.refusals import LEFT_IN_A_TIME, reason_of
+from memory.questions.reading.robot import own_place
+from memory.questions.reading.times import PHRASE, Span, is_clock, since_of, span_of
 from memory.types import AWAY, Kind, State
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
@@ -398,7 +399,7 @@ def _object(words: str | None) -> str | int | None:
 def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
     """Return a question with what follows from its parts."""
     timed = found.between is not None or found.since is not None
-    placed = found.near is not None or found.beside is not None
+    placed = found.near is not None or found.beside is not None or found.robot is not None
     if found.question == "nearest":
         found.question = "search"
         if (

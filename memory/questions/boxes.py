@@ -17,6 +17,9 @@ from memory.types import Memory
 
 Relation = Literal["on", "inside", "next to", "between", "left of", "right of", "in front of", "behind"]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
+#: What a comparison compares, and what it asks of the first side.
+Measure = Literal["count", "distance", "size"]
+Order = Literal["more", "less", "same"]
 #: Maximum gap between neighbours, or this share of the landmark's longest side if that is more.
 NEXT_TO_M, NEXT_TO_SHARE = 1.0, 0.5
 #: An object on another one has its bottom from this share of the other's height to this much above its top.

@@ -1,1 +1,0 @@
-"""Relations between objects, distances and comparisons."""
