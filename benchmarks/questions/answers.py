@@ -3,7 +3,8 @@
     python -m benchmarks.questions.answers
     python -m benchmarks.questions.answers --show wrong
 
-Stores: a flat over three weeks (``sets/home_store.txt``) and the town of ``recall demo``. Each line
+Stores: a flat over three weeks (``sets/home_store.txt``), the town of ``recall demo``, and three real drives
+(:mod:`benchmarks.questions.drives`). The sets ``held-out`` and ``fresh`` are about the first two. Each line
 of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
@@ -23,6 +24,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,6 +36,7 @@ import torch
 
 from benchmarks.lib.options import asked, common_parser, parse
 from benchmarks.lib.results import result, save, show, table
+from benchmarks.questions.drives import drives_store, real_data
 from memory import Filter, Memory, MemoryStore
 from memory.cli import main as recall
 from memory.exchange.times import parse_time
@@ -68,41 +71,64 @@ class Case(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A question, its sentence or refusal, and the verdict: right, refused or wrong."""
+    """A question, its sentence or refusal, and the verdict: right, refused or wrong.
+
+    ``answered`` is false if the question was refused or nothing was found.
+    """
 
     case: Case
     sentence: str
     verdict: str
+    answered: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = common_parser(__doc__, "answers")
+    parser = common_parser(__doc__, "answers", quick="without the drives")
     parser.add_argument("--show", choices=("wrong", "refused", "right"), help="also print these answers")
     options = parse(parser, arguments)
-    rows: list[dict[str, Any]] = []
-    for name, opened in (("home", home_store), ("town", town_store)):
+    found: dict[str, list[Judged]] = {name: [] for name in _ROWS}
+    stores = {"home": home_store, "town": town_store, "drives": drives_store}
+    for store_name, opened in stores.items():
+        if store_name == "drives" and (options.quick or not real_data().is_dir()):
+            print("skipped the drives, which need real data: set SPARSIGHT_DATA", file=sys.stderr)
+            continue
         with opened() as (store, keys, now_ns):
-            judged = judge_all(store, keys, now_ns, read_cases(SETS / f"{name}.txt"))
-        rows.append({"store": name, "questions": len(judged), **_shares(judged)})
-        for each in judged:
-            if each.verdict == options.show and not options.json:
-                print(f"{each.case.question}\n    {each.sentence}")
+            for row, file in ((store_name, store_name), *((row, f"{row}_{store_name}") for row in _ASIDE)):
+                path = SETS / f"{file.replace('-', '_')}.txt"
+                if path.exists():
+                    found[row] += judge_all(store, keys, now_ns, read_cases(path))
+    rows = [{"set": name, **_shares(judged)} for name, judged in found.items() if judged]
+    tuned = [each for name in stores for each in found[name]]
+    rows.insert(len(rows) - sum(bool(found[row]) for row in _ASIDE), {"set": "together", **_shares(tuned)})
+    for each in [each for judged in found.values() for each in judged]:
+        if each.verdict == options.show and not options.json:
+            print(f"{each.case.question}\n    {each.sentence}")
     values = result("answers", torch.device("cpu"), asked(options, "show"), cases=rows)
     save(values, options)
-    cells = [
-        [str(row["store"]), str(row["questions"]), *(f"{row[v]:.1%}" for v in _VERDICTS)] for row in rows
-    ]
-    show(values, [table("Questions", ["store", "questions", *_VERDICTS], cells)], [], as_json=options.json)
+    cells = [[str(row["set"]), *(str(row[name]) for name in _COUNTED)] for row in rows]
+    show(values, [table("Questions", ["set", *_COUNTED], cells)], [], as_json=options.json)
     return 0
 
 
-_VERDICTS = ("right", "refused", "wrong")
+#: Sets that the grammar was not written for when they were first asked.
+_ASIDE = ("held-out", "fresh")
+_ROWS = ("home", "town", "drives", *_ASIDE)
+_COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 
 
-def _shares(judged: Sequence[Judged]) -> dict[str, float]:
+def _shares(judged: Sequence[Judged]) -> dict[str, int]:
+    """Return how many were answered right, rightly refused, refused though the store knows, and wrong."""
+    right = [each for each in judged if each.verdict == "right"]
+    answered = sum(each.answered for each in right)
     counts = Counter(each.verdict for each in judged)
-    return {verdict: counts[verdict] / len(judged) for verdict in _VERDICTS}
+    return {
+        "questions": len(judged),
+        "answered": answered,
+        "rightly_refused": len(right) - answered,
+        "refused": counts["refused"],
+        "mistaken": counts["wrong"],
+    }
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -176,7 +202,9 @@ def judge_all(store: MemoryStore, keys: dict[str, int], now_ns: int, cases: Sequ
             sentence = answer.sentence
         except ValueError as error:
             sentence = str(error)
-        judged.append(Judged(case, sentence, _verdict(answer, case, _Names(keys, memories))))
+        answered = answer is not None and not _is_empty(answer.answer)
+        verdict = _verdict(answer, case, _Names(keys, memories))
+        judged.append(Judged(case, sentence, verdict, answered))
     return judged
 
 

@@ -112,9 +112,16 @@ class Comparison(Answer):
         parts = [f"{side.words} {side.value:.{digits}f}{unit}" for side in self.sides]
         start = "" if self.holds is None else "Yes: " if self.holds else "No: "
         tail = "" if self.winner is None or self.holds is not None else f"{self.winner}: "
-        tie = "" if self.winner is not None or self.order == "same" else " (equal)"
+        tie = "" if self.winner is not None or self.order == "same" else f" ({self._tie()})"
         means = {"count": "", "distance": f"distance from {self.what}: ", "size": "volume of the box: "}
         return f"{start}{tail}{means[self.measure]}{listed(parts, most=len(parts))}{tie}."
+
+    def _tie(self) -> str:
+        """Return which sides have the best number, if there are several."""
+        values = [side.value for side in self.sides if side.value is not None]
+        best = min(values) if self.order == "less" else max(values)
+        first = [side.words for side in self.sides if side.value == best]
+        return "equal" if len(first) == len(self.sides) else f"equal: {listed(first, most=len(first))}"
 
 
 def compared(

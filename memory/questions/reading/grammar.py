@@ -1,8 +1,8 @@
 """The grammar of questions: chunks of words, then an intent by the classes of the chunks.
 
 A question is cut into chunks: function words by their class (:mod:`memory.questions.reading.lexicon`), and
-noun phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON SEE``
-*red mug* ``NEAR`` *sofa*. A noun phrase after a preposition is a landmark, the other one is the target.
+noun phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON
+SEE`` *red mug* ``NEAR`` *sofa*. A noun phrase after a preposition is a landmark, the other one is the target.
 The first row of `_INTENTS` whose classes are there decides. A chunk that no row uses is refused, never left
 out.
 """

@@ -34,6 +34,7 @@ _REASONS: dict[str, str] = {
     "AND": f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
     "STOP": f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
 }
+_KINDS = ("type of", "kind of", "sort of", "types of", "kinds of")
 LEFT_IN_A_TIME = (
     "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
 )
@@ -50,6 +51,11 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         if chunk.kind in _REASONS:
             reason = _REASONS[chunk.kind].replace("{word}", chunk.text)
             return reason.replace("{Word}", chunk.text[:1].upper() + chunk.text[1:])
+    if parsed.target is not None and parsed.has("WHAT", "WHICH"):
+        kind = next((each.text for each in parsed.functions if each.text.lower() in _KINDS), None)
+        if kind is not None:
+            about = parsed.target
+            return f"Kinds of {about} are not stored; I can answer where, when and how many. {_EXAMPLE}"
     if parsed.target is None and parsed.has("ANYONE"):
         return f"The kind of object is missing, such as a person. {_EXAMPLE}"
     if parsed.question is None and parsed.has("NEAREST"):
