@@ -26,10 +26,10 @@ NEXT_TO_M, NEXT_TO_SHARE = 1.0, 0.5
 ON_FROM, ON_ABOVE_M = 0.5, 0.15
 #: Tolerance of footprints and heights, in metres.
 MARGIN_M = 0.05
-#: What is between two objects lies in the outline of none, and is at most this far from the line of their
-#: centres, or this share of its length.
+#: Maximum distance from the line of two centres of an object between them, or this share of the line. It lies
+#: outside both outlines.
 BETWEEN_M, BETWEEN_SHARE = 0.5, 0.15
-#: Maximum distance of what is left of, right of, in front of or behind an object, and of the robot.
+#: Maximum distance of objects on a side of an object, and on a side of the robot.
 BESIDE_M, AROUND_ROBOT_M = 5.0, 10.0
 #: x, y in metres and yaw in radians of the robot.
 RobotPose = tuple[float, float, float]
