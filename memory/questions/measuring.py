@@ -59,13 +59,17 @@ def answer_related(questions: Questions, asked: ParsedQuestion, pose: RobotPose 
         if end.distance_m is None or end.distance_m > NEARBY_M:
             raise QuestionError("near", f"I don't know a {beside} within {NEARBY_M:g} m of {end.other}")
         beside = end.memories[0].id
-    span = asked.between
-    if asked.since is not None:
-        span = until_now(asked.since)
+    span = _span_of(asked)
     return questions.related(
         asked.relation, beside, asked.beside_too, what=asked.what, map_id=asked.map_id, area=asked.area,
-        between_ns=None if span is None else (span[0], span[1]), pose=pose, limit=k,
+        between_ns=span, pose=pose, limit=k,
     )  # fmt: skip
+
+
+def _span_of(asked: ParsedQuestion) -> tuple[int, int] | None:
+    """Return the time of a question; None for now."""
+    span = asked.between if asked.since is None else until_now(asked.since)
+    return None if span is None else (span[0], span[1])
 
 
 def answer_distance(questions: Questions, asked: ParsedQuestion) -> Distance:
@@ -116,7 +120,7 @@ def answer_comparison(
                 _count_of(
                     questions,
                     questions.how_many(
-                        asked.what, map_id=area.map_id, area=area.name, between_ns=asked.between
+                        asked.what, map_id=area.map_id, area=area.name, between_ns=_span_of(asked)
                     ),
                 ),
             )

@@ -139,6 +139,13 @@ def test_a_comparison_of_times(questions: Questions) -> None:
     questions.store.add([Memory(time_ns=NOW - DAY, label="chair", position=(0, 0, 0)) for _ in range(5)])
     assert ask(questions, "did you see more chairs today than yesterday?").answer.holds is False
     assert ask(questions, "did you see more chairs yesterday than today?").answer.holds is True
+    # All chairs of today are in a room; those of yesterday are older.
+    since = ask(questions, "which room has the most chairs since yesterday?").answer
+    assert dict(since.sides) == {"kitchen": 7, "study": 1}
+    assert dict(ask(questions, "which room had the most chairs today?").answer.sides) == {
+        "kitchen": 2,
+        "study": 1,
+    }
 
 
 @pytest.mark.parametrize(
