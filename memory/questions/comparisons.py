@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from memory.questions.answers import Answer, between_words, quoted
-from memory.questions.boxes import MEANINGS, Measure, Order, Relation, RobotPose
+from memory.questions.boxes import AROUND_ROBOT_M, MEANINGS, Measure, Order, Relation, RobotPose
 from memory.types import Memory
 from memory.wording.words import listed, moment, name, plural, point
 
@@ -37,6 +37,8 @@ class Related(Answer):
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         where = f"{self.relation} {around}{when}"
         means = f"{MEANINGS[self.relation]}."
+        if not self.landmarks:
+            means = f"Sides are a quarter of the circle each, within {AROUND_ROBOT_M:g} m."
         if not self.memories:
             return f"No memories{f' of {quoted(self.what)}' if self.what else ''} {where}. {means}"
         parts = [

@@ -8,6 +8,7 @@ from typing import Any
 
 from memory.query import Filter
 from memory.questions.boxes import (
+    AROUND_ROBOT_M,
     BESIDE_M,
     JUDGES,
     SIZED,
@@ -77,7 +78,7 @@ class SpatialQuestions:
         if landmark is None:
             if pose is None or not sides:
                 raise QuestionError("beside", f"'{relation}' needs an object, such as the table")
-            wanted = self._candidates(what, map_id, area, between_ns, (pose[0], pose[1], 10.0))
+            wanted = self._candidates(what, map_id, area, between_ns, (pose[0], pose[1], AROUND_ROBOT_M))
             found = [each for each, box in wanted if side_of_robot(box, pose) == relation]
             return Related(relation, words, (), tuple(found[:limit]), between_ns, pose)
         landmarks = self._landmarks(landmark, map_id, area)

@@ -95,6 +95,7 @@ def test_sides_need_the_pose_of_the_robot(questions: Questions) -> None:
     assert 3 in ids(questions, "what is to the right of the table?", pose=(8.0, 1.0, 3.14))
     assert ids(questions, "what is on my left?", pose=(4.5, -1.0, 0.0)) == {5, 6, 8}
     assert ids(questions, "what is in front of you?", pose=(3.5, 1.0, 0.0)) == {4, 5}
+    assert "within 10 m" in ask(questions, "what is on my left?", pose=(4.5, -1.0, 0.0)).sentence
     near = ask(questions, "what is near me?", pose=(4.5, 1.0, 0.0)).answer
     assert near.hits[0].memory.id == 5
 
