@@ -17,7 +17,7 @@ from memory.types import Memory
 
 Relation = Literal["on", "inside", "next to", "between", "left of", "right of", "in front of", "behind"]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
-#: What a comparison compares, and what it asks of the first side.
+#: Quantity of a comparison, and which side is asked for.
 Measure = Literal["count", "distance", "size"]
 Order = Literal["more", "less", "same"]
 #: Maximum gap between neighbours, or this share of the landmark's longest side if that is more.
@@ -185,7 +185,7 @@ JUDGES: Mapping[Relation, Callable[[Box, Box], bool]] = {
 }
 #: Relations that need the size of the landmark.
 SIZED: tuple[Relation, ...] = ("on", "inside")
-#: How the threshold of a relation reads in a sentence.
+#: Threshold of each relation, in a sentence.
 MEANINGS: Mapping[Relation, str] = {
     "on": f"On means in its outline, from half its height to {ON_ABOVE_M:g} m above it",
     "inside": "Inside means with the centre in its box",

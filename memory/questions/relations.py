@@ -54,7 +54,7 @@ class SpatialQuestions:
         pose: RobotPose | None = None,
         limit: int = 50,
     ) -> Related:
-        """Find memories that stand in a relation to an object, by the boxes of both.
+        """Find memories in a relation to an object, by the boxes of both.
 
         The thresholds are those of :mod:`memory.questions.boxes`.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from memory.questions.boxes import Measure, Order
 from memory.questions.reading.grammar import Chunk, is_past
 
-#: Classes of words that may stand in a comparison without changing it.
+#: Classes of words that do not change a comparison.
 _AROUND = frozenset({
     "AND", "ANYTHING", "BE", "BETWEEN", "DET", "DO", "FILLER", "HAVE", "HERE", "MODAL", "NOUN", "OF",
     "PERSON", "SEE", "STAY", "STOP", "THAN", "THERE", "THIS", "TO", "WHAT", "WHICH", "WHO",

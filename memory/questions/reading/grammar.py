@@ -35,7 +35,7 @@ _ADJECTIVES = frozenset({"ATTRIBUTE", "STAY", "CHANGE", "SIMILAR"})
 _UNSTRESSED = frozenset({"ANYONE", "DET", "FILLER", "MODAL", "PERSON"})
 #: Words of seeing that are about now.
 _SEEN_NOW = ("see", "sees", "visible", "in view", "known", "stored", "recorded", "remember", "perceive")
-#: With these, *anyone* is who did it, not what is asked for.
+#: Deeds of *anyone*; without them, *anyone* is the object of the question.
 _DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.

@@ -22,7 +22,7 @@ from memory.wording.words import moment
 
 #: Environment variables of the address, the model and the key.
 URL_VARIABLE, MODEL_VARIABLE, KEY_VARIABLE = "RECALL_LLM", "RECALL_LLM_MODEL", "RECALL_LLM_KEY"
-#: Labels, maps and areas that the model is told, and bytes of the longest reply.
+#: Maximum labels, maps and areas in the instructions, and bytes of the longest reply.
 MOST_NAMES, MOST_BYTES = 200, 1 << 20
 #: The query of a question that no query answers.
 _NONE = "none"
@@ -139,7 +139,7 @@ def _object_in(text: str) -> dict[str, Any]:
 
 
 def _instructions(questions: Questions, now_ns: int) -> str:
-    """Return what the model is told: its task, the fields, and the names of the store."""
+    """Return the instructions of the model: its task, the fields, and the names of the store."""
     store = questions.store
     counts = store.label_counts()
     labels = [label for label in sorted(counts, key=lambda label: -counts[label]) if label][:MOST_NAMES]
