@@ -51,8 +51,16 @@ class UnknownMemoryError(RecallError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class UnknownAreaError(RecallError, ValueError):
+    """No area has the name, or areas of several maps have it."""
+
+
 class DimensionError(RecallError, ValueError):
     """A vector has another length than those of the store."""
+
+
+class TranslationError(RecallError):
+    """A language model cannot be reached, or does not speak the protocol."""
 
 
 class UndoError(RecallError):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Unpack
 
+from memory.areas import Region
 from memory.types import (
     KINDS,
     MOST_LABELS,
@@ -47,6 +48,9 @@ class Filter:
         box: x0, y0, x1, y1 in metres, edges included.
         circle: x, y and radius in metres, edge included.
         polygon: 3 to ``MOST_CORNERS`` corners (x, y) in metres, edges included; even-odd rule.
+        area: name of an area of the store (:meth:`memory.store.MemoryStore.set_area`), which also fixes the
+            map.
+        region: part of the plane; the store replaces ``area`` by it.
     """
 
     text: str | None = None
@@ -60,6 +64,8 @@ class Filter:
     box: tuple[float, float, float, float] | None = None
     circle: tuple[float, float, float] | None = None
     polygon: Sequence[tuple[float, float]] | None = None
+    area: str | None = None
+    region: Region | None = None
 
     def __repr__(self) -> str:
         return short_repr(self)
@@ -69,6 +75,8 @@ class Filter:
             check_words("text", self.text)
         if self.map_id is not None:
             check_text("map_id", self.map_id)
+        if self.area is not None:
+            check_text("area", self.area)
         if self.between_ns is not None:
             first, last = (check_integer("between_ns", value) for value in self.between_ns)
             if first > last:
@@ -113,6 +121,8 @@ class Filter:
         if self.polygon is not None:
             xs, ys = zip(*self.polygon, strict=True)
             boxes.append((min(xs), min(ys), max(xs), max(ys)))
+        if self.region is not None:
+            boxes.append(self.region.bounds)
         if not boxes:
             return None
         x0, y0, x1, y1 = zip(*boxes, strict=True)
@@ -132,6 +142,7 @@ class FilterParts(TypedDict, total=False):
     box: tuple[float, float, float, float] | None
     circle: tuple[float, float, float] | None
     polygon: Sequence[tuple[float, float]] | None
+    area: str | None
 
 
 @dataclass(frozen=True, kw_only=True, init=False)

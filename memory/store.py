@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from memory.areas import PLACE_RADIUS_M, Area, box_corners, check_name, check_places, find_area, polygon_area
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.index.kinds import KINDS
@@ -328,6 +329,67 @@ class MemoryStore(StoreReader):
             StoreReadOnlyError: on a server, the user is not the owner of the store.
         """
         return self._database.trust(robot, trust, detail={"reason": why} if why else None)
+
+    def set_area(
+        self,
+        name: str,
+        *,
+        polygon: Sequence[Sequence[float]] | None = None,
+        box: Sequence[float] | None = None,
+        places: Iterable[int] | None = None,
+        radius_m: float = PLACE_RADIUS_M,
+        map_id: str | None = None,
+    ) -> int:
+        """Name a part of a map; return the operation number for :meth:`undo`.
+
+        Queries, filters and questions then accept the name: ``Query(area="kitchen")``. An area of the same
+        name in the map is replaced. Names that differ only in case are the same.
+
+        Args:
+            name: such as ``"kitchen"`` or ``"bay 3"``.
+            polygon: corners (x, y) in metres.
+            box: x0, y0, x1, y1 in metres.
+            places: ids of memories; the area is what lies within ``radius_m`` of one of them, and follows
+                them when they move. The log keeps their present positions for when they are forgotten.
+            radius_m: radius around each place in metres.
+            map_id: map; optional if the store has only one, or with ``places``.
+
+        Raises:
+            ValueError: not exactly one shape is given, it is invalid, or the map is missing.
+            UnknownMemoryError: a place does not exist.
+            StoreReadOnlyError: on a server, the user is not the owner of the store.
+        """
+        given = [shape for shape in (polygon, box, places) if shape is not None]
+        if len(given) != 1:
+            raise ValueError("an area needs one shape: give polygon, box or places")
+        if places is not None:
+            known, radius = check_places(places, radius_m)
+            memories = self.get(known)
+            points = {id: memory.place[:2] for id, memory in zip(known, memories, strict=True)}
+            maps = sorted({memory.map_id for memory in memories})
+            if len(maps) > 1 or map_id not in (None, maps[0]):
+                raise ValueError(f"the places are in the maps {', '.join(maps)}. Give places of one map")
+            area = Area(check_name(name), maps[0], places=points, radius_m=radius)
+        else:
+            corners = polygon if polygon is not None else box_corners(box or ())
+            area = polygon_area(name, self._only_map(map_id), corners)
+        return self._database.set_area(area)
+
+    def remove_area(self, name: str, *, map_id: str | None = None) -> int:
+        """Remove the name of an area, not its memories; return the operation number for :meth:`undo`.
+
+        Raises:
+            UnknownAreaError: no area has the name, or areas of several maps have it and ``map_id`` is None.
+        """
+        return self._database.remove_area(find_area(self.areas(), name, map_id))
+
+    def _only_map(self, map_id: str | None) -> str:
+        if map_id is not None:
+            return map_id
+        maps = self.maps()
+        if len(maps) != 1:
+            raise ValueError(f"give map_id; the maps are {', '.join(maps) or 'none yet'}")
+        return maps[0]
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Check rows, indexes, log and settings for damage; with ``repair``, repair it.

@@ -66,6 +66,7 @@ FILES: dict[str, tuple[str, ...]] = {
     ),
     "docs/benchmarks/memory-server.md": ("fleet-added", "fleet-questions"),
     "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),
+    "docs/benchmarks/questions.md": ("questions",),
     "docs/benchmarks/sparse.md": (
         "spmv",
         "spmv-kernels",

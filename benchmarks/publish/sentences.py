@@ -1,4 +1,4 @@
-"""Published blocks of text search in memories."""
+"""Published blocks of text search in memories, and of questions in plain words."""
 
 from __future__ import annotations
 
@@ -35,4 +35,21 @@ _TIMES = Table(
     ],
 )
 
-BLOCKS: dict[str, Callable[[], str]] = {"sentences": _RECALL, "sentences-times": _TIMES}
+_QUESTIONS = Table(
+    "answers-cpu",
+    rows="cases",
+    columns=[
+        Column("set", "set"),
+        Column("questions", "questions", "d"),
+        Column("answered right", "answered", "d"),
+        Column("rightly refused or nothing known", "rightly_refused", "d"),
+        Column("refused, though the store knows", "refused", "d"),
+        Column("wrong", "mistaken", "d"),
+    ],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "sentences": _RECALL,
+    "sentences-times": _TIMES,
+    "questions": _QUESTIONS,
+}

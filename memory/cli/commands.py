@@ -52,6 +52,11 @@ COMMANDS = {
         "Send new memories to another store: a folder, a database server or a recall serve address. Run it"
         " again to resume or to send what is new, or use --follow.",
     ),
+    "area": Command(
+        "memory.cli.change.area",
+        "Name a part of a map, such as kitchen or 'bay 3', for queries and questions. Without NAME, list the"
+        " areas.",
+    ),
     "align": Command(
         "memory.cli.fleet.align",
         "Align a robot's map with the store's map, using objects that both saw. recall undo reverts it.",

@@ -15,13 +15,14 @@ from memory.wording import fold, nearest, stem
 
 
 def add_filter_options(parser: argparse.ArgumentParser) -> None:
-    """``--text --near --radius --polygon --between --label --kind --state --map --min-confidence``."""
+    """``--text --near --radius --polygon --area --between --label --kind --state --map --min-confidence``."""
     parser.add_argument("--text", help="words in label or caption. recall query also accepts a sentence")
     parser.add_argument(
         "--near", nargs="+", type=float, metavar="M", help="x y or x y z in the map, in metres"
     )
     parser.add_argument("--radius", type=float, metavar="M", help="radius around --near in metres")
     parser.add_argument("--polygon", metavar="'X,Y X,Y X,Y'", help="corners of an area in the map, in metres")
+    parser.add_argument("--area", metavar="NAME", help="only this area, see recall area")
     parser.add_argument(
         "--between",
         nargs=2,
@@ -49,7 +50,8 @@ def filter_values(options: argparse.Namespace) -> dict[str, Any]:
         "states": options.state,
         "map_id": options.map,
         "min_confidence": options.min_confidence,
-        "polygon": None if options.polygon is None else [_corner(word) for word in options.polygon.split()],
+        "polygon": None if options.polygon is None else [corner(word) for word in options.polygon.split()],
+        "area": options.area,
     }
 
 
@@ -89,7 +91,8 @@ def between(words: Sequence[str] | None) -> tuple[int, int] | None:
     return first, last
 
 
-def _corner(word: str) -> tuple[float, float]:
+def corner(word: str) -> tuple[float, float]:
+    """Return the x and y of a corner such as ``1.5,-2``."""
     try:
         x, y = (float(part) for part in word.split(","))
     except ValueError as error:

@@ -14,10 +14,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from memory.areas import Area
 from memory.merging.motion import Motion
 from memory.persistence import meta, poses
 from memory.persistence.ids import check_ids
 from memory.persistence.log import journal, operations
+from memory.persistence.log.areas import write_area
 from memory.persistence.log.batches import Batch
 from memory.persistence.log.observations import Observations, PendingObservations
 from memory.persistence.log.operations import Addition, OperationResult, TrimReport
@@ -209,6 +211,17 @@ class Database(Queries):
         name, number = check_trust(robot, trust)
         logged = {**(detail or {}), "robot": name, "trust": number}
         return self._write(lambda connection: write_trust(connection, self._counters, logged)).generation
+
+    def set_area(self, area: Area) -> int:
+        """Set an area in place of one of the same name and map, and return the generation."""
+        return self._write(
+            lambda connection: write_area(connection, self._counters, area.to_json())
+        ).generation
+
+    def remove_area(self, area: Area) -> int:
+        """Remove an area and return the generation."""
+        logged = {"name": area.name, "map": area.map_id, "removed": True}
+        return self._write(lambda connection: write_area(connection, self._counters, logged)).generation
 
     def receive(self, batch: Batch, known: PeerState, *, may_undo: bool = True) -> Receipt:
         """Store a batch, see :func:`memory.persistence.log.reception.receive`; return once it is durable."""

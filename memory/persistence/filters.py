@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.areas import Region
 from memory.persistence.deadline import check_deadline
 from memory.persistence.sql import Condition
 from memory.query import Filter
@@ -22,6 +23,7 @@ def column_conditions(filter: Filter, any_of: Callable[[str, Sequence[Any]], Con
         any_of: the engine's condition for one of many texts.
     """
     found = []
+    check_resolved(filter)
     if filter.map_id is not None:
         found.append(Condition("m.map_id = ?", (filter.map_id,)))
     if filter.between_ns is not None:
@@ -43,7 +45,24 @@ def judge(points: NDArray[np.float64], filter: Filter, kept: NDArray[np.bool_]) 
     if filter.polygon is not None:
         rows = np.flatnonzero(kept)
         kept[rows] = in_polygon(points[rows], filter.polygon)
+    if filter.region is not None:
+        rows = np.flatnonzero(kept)
+        kept[rows] = in_region(points[rows], filter.region)
     return kept
+
+
+def check_resolved(filter: Filter) -> None:
+    """Raise for a filter whose area was not replaced, because the area would be ignored."""
+    if filter.area is not None:
+        raise ValueError(f"area {filter.area!r} was not looked up. Ask the store, not its tables")
+
+
+def in_region(points: NDArray[np.float64], region: Region) -> NDArray[np.bool_]:
+    """Return which of the (n, 2) points are in a region or on its edge."""
+    found = in_polygon(points, region.polygon) if region.polygon else np.zeros(len(points), np.bool_)
+    for circle in region.circles:
+        found |= in_circle(points, circle)
+    return found
 
 
 def in_circle(points: NDArray[np.float64], circle: tuple[float, float, float]) -> NDArray[np.bool_]:

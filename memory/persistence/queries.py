@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Self
 
+from memory.areas import Area, find_area
 from memory.errors import StoreClosedError, StoreReadOnlyError, UnknownMemoryError
 from memory.merging.motion import Motion
 from memory.persistence import meta, visits, vocabulary
@@ -21,10 +23,11 @@ from memory.persistence.engine import engine_of
 from memory.persistence.ids import check_ids, id_array
 from memory.persistence.log import journal, observations
 from memory.persistence.log.alignment import read_frames
+from memory.persistence.log.areas import NO_AREAS
 from memory.persistence.log.journal import Changes, Counters, LogEntry
 from memory.persistence.log.observations import ObservationCount
 from memory.persistence.log.reception import PeerState, shared_ids
-from memory.persistence.log.trust import RobotTrust
+from memory.persistence.log.trust import FULL_TRUST
 from memory.persistence.log.writer import Writer
 from memory.persistence.reports import Stats
 from memory.persistence.rows import DEFAULT_SLOT, Columns, Order, TextHits, Vectors
@@ -64,7 +67,8 @@ class Queries(ABC):
     _writer: Writer | None
     _pid: int
     _closed = False
-    _trusts = RobotTrust()
+    _trusts = FULL_TRUST
+    _areas = NO_AREAS
     # Cache; ``None`` on a server, where visible rows change without an operation.
     _cache: MemoryCache | None = None
 
@@ -99,16 +103,19 @@ class Queries(ABC):
         self, filter: Filter = EVERYTHING, *, order: Order = "id", limit: int | None = None
     ) -> NDArray[np.int64]:
         """Return the ids of matching memories: rising, newest first or oldest first (ties by id)."""
+        filter = self.resolve(filter)
         with self._read() as connection:
             return engine_of(connection).select_ids(connection, filter, order=order, limit=limit)
 
     def ids_seen(self, filter: Filter, *, limit: int | None = None) -> tuple[NDArray[np.int64], int]:
         """Return the matches seen within ``between_ns``, see :func:`.visits.select_seen`."""
+        filter = self.resolve(filter)
         with self._read() as connection:
             return select_seen(connection, filter, limit=limit)
 
     def count(self, filter: Filter = EVERYTHING) -> int:
         """Return the exact number of matches."""
+        filter = self.resolve(filter)
         with self._read() as connection:
             return engine_of(connection).count_matches(connection, filter)
 
@@ -129,6 +136,7 @@ class Queries(ABC):
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit}")
+        filter = self.resolve(filter)
         with self._read() as connection:
             found = engine_of(connection).search_words(
                 connection, text, filter, limit=limit, any_word=any_word
@@ -256,7 +264,33 @@ class Queries(ABC):
         """Return the trust of robots from 0 to 1; missing ones have 1."""
         with self._read() as connection:
             self._trusts = self._trusts.refresh(connection)
-            return self._trusts.by_robot
+            return self._trusts.value
+
+    def areas(self) -> tuple[Area, ...]:
+        """Return the areas by map and name; places that moved are where they are now."""
+        with self._read() as connection:
+            self._areas = self._areas.refresh(connection)
+            found = self._areas.value
+            ids = sorted({id for area in found for id in area.places or ()})
+            table = engine_of(connection).read_poses(connection, id_array(ids)) if ids else np.zeros((0, 4))
+        now = {id: (x, y) for id, (x, y) in zip(ids, table[:, :2].tolist(), strict=True) if x == x}
+        return tuple(
+            replace(area, places={id: now.get(id, point) for id, point in area.places.items()})
+            if area.places
+            else area
+            for area in found
+        )
+
+    def resolve(self, filter: Filter) -> Filter:
+        """Return a filter with the region and map of its area in place of the name.
+
+        Raises:
+            UnknownAreaError: no area has the name, or areas of several maps have it.
+        """
+        if filter.area is None:
+            return filter
+        area = find_area(self.areas(), filter.area, filter.map_id)
+        return replace(filter, area=None, map_id=area.map_id, region=area.region)
 
     def shared_ids(self) -> NDArray[np.int64]:
         """Return (n,) int64 rising ids of what others saw and this robot pulled, existing or gone."""

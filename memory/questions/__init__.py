@@ -13,15 +13,19 @@ from memory.questions.answers import (
     Summary,
 )
 from memory.questions.asking import Questions
+from memory.questions.comparisons import Comparison, Distance, Related
 
 __all__ = [
     "Changed",
+    "Comparison",
+    "Distance",
     "DrivePose",
     "Happened",
     "HowMany",
     "HowOften",
     "Nearby",
     "Questions",
+    "Related",
     "Sighting",
     "Similar",
     "StillThere",

@@ -222,6 +222,7 @@ class HowMany(Answer):
             parked, drove off and parked again. A memory without tracks counts as one object.
         by_label, by_state: number of memories of each.
         first_ns, last_ns: first and last observation; ``None`` if there is none.
+        past: True if the question is what was there, not what is.
     """
 
     question: Literal["how_many"] = field(default="how_many", init=False)
@@ -235,6 +236,7 @@ class HowMany(Answer):
     by_state: Mapping[str, int]
     first_ns: int | None
     last_ns: int | None
+    past: bool = field(default=False, metadata=OMITTED)
 
     def __str__(self) -> str:
         where = "" if self.place == "all maps" else f" in {self.place}"
@@ -251,6 +253,8 @@ class HowMany(Answer):
         believed = f"{listed(states, most=len(states))}, of " if len(states) > 1 else ""
         apart = "" if self.things == self.memories else f", {plural(self.things, 'object')} by their tracks"
         kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
+        if self.past and believed:
+            apart, believed = f"{apart}, now {listed(states, most=len(states))}", ""
         return (
             f"{believed}{plural(self.memories, 'memory', 'memories')}{what}{where}{when}{apart}{kinds};"
             f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."

@@ -28,8 +28,9 @@ from memory.questions.counting import tally, tally_of
 from memory.questions.driving import pose_to
 from memory.questions.meaning import Meanings, Target, What
 from memory.questions.places import circle_of, words_of_place
+from memory.questions.reading.understanding import ParsedQuestion, understand
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
-from memory.questions.understanding import ParsedQuestion, understand
+from memory.questions.relations import SpatialQuestions
 from memory.questions.visits import visits_of
 from memory.questions.whereabouts import latest, still_there
 from memory.store import MemoryStore
@@ -37,7 +38,7 @@ from memory.types import Kind, Memory, State, check_integer, check_numbers
 from memory.wording.words import name
 
 
-class Questions:
+class Questions(SpatialQuestions):
     """Questions about the memories of a store.
 
     ``what`` is a string (a label, or words of label and caption), the id of a memory, or a vector. A vector
@@ -45,7 +46,7 @@ class Questions:
 
     Methods that take ``what`` raise ``UnknownMemoryError`` for an unknown id and ``DimensionError`` for a
     vector of the wrong length. ``map_id=None`` means all maps. ``near`` is x, y (and z) in metres;
-    ``radius_m`` is a radius around it.
+    ``radius_m`` is a radius around it. ``area`` is the name of an area (:meth:`.MemoryStore.set_area`).
 
     Args:
         store: open store.
@@ -82,6 +83,10 @@ class Questions:
         """Return the label that words match except for case and ending (``cars``: ``Car``), or ``None``."""
         return self._meanings.label_of(words)
 
+    def synonym_of(self, words: str) -> str | None:
+        """Return the label that means the same as words (``parcel``: ``package``), or ``None``."""
+        return self._meanings.synonym_of(words)
+
     def knows(self, words: str, map_id: str | None = None) -> bool:
         """True if the words are a label, or all occur in the label and caption of a memory."""
         return self._meanings.knows(words, map_id)
@@ -93,9 +98,10 @@ class Questions:
         map_id: str | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
     ) -> Sighting:
         """Find where and when an object was last seen; of equal times, the memory with the higher id."""
-        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m), area=area)
         best = latest(self._store, self._meanings, meant)
         if best is None:
             return Sighting("last_seen", meant.words, None, None, meant.how)
@@ -108,9 +114,10 @@ class Questions:
         map_id: str | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
     ) -> Sighting:
         """Find where and when an object was first seen; of equal times, the memory with the lower id."""
-        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m), area=area)
         # Only merged memories were first seen before their time; they are few, so all are read.
         found = self._meanings.memories(meant, newest_first=False, limit=1)
         if meant.ids is None:
@@ -131,6 +138,7 @@ class Questions:
         radius_m: float,
         *,
         map_id: str | None = None,
+        area: str | None = None,
         labels: Sequence[str] | None = None,
         kinds: Sequence[Kind] | None = None,
         states: Sequence[State] | None = None,
@@ -145,7 +153,7 @@ class Questions:
             labels, kinds, states: filters; any value of each may match.
             k: maximum number of hits; the total counts all.
         """
-        which = Filter(map_id=map_id, labels=labels, kinds=kinds, states=states)
+        which = Filter(map_id=map_id, area=area, labels=labels, kinds=kinds, states=states)
         query = Query(near=position, radius_m=radius_m, where=which, k=k, order="distance")
         hits = self._store.query(query)
         total = len(hits) if len(hits) < k else self._store.count(query.where)
@@ -159,6 +167,7 @@ class Questions:
         map_id: str | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
         labels: Sequence[str] | None = None,
         kinds: Sequence[Kind] | None = None,
         states: Sequence[State] | None = None,
@@ -182,6 +191,7 @@ class Questions:
             between_ns=(first_ns, last_ns),
             map_id=map_id,
             circle=circle_of(near, radius_m),
+            area=area,
             labels=labels,
             kinds=kinds,
             states=states,
@@ -198,6 +208,7 @@ class Questions:
         *,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
         after: int | None = None,
     ) -> Changed:
         """Find what is new, gone or moved since a time.
@@ -212,7 +223,7 @@ class Questions:
             after: for states, count the operations after this number instead of those since ``time_ns``.
         """
         check_integer("time_ns", time_ns)
-        place = Filter(map_id=map_id, circle=circle_of(near, radius_m))
+        place = Filter(map_id=map_id, circle=circle_of(near, radius_m), area=area)
         return changed_since(self._store, time_ns, place, after)
 
     def how_often(
@@ -223,6 +234,7 @@ class Questions:
         between_ns: tuple[int, int] | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
         gap_s: float = 60.0,
     ) -> HowOften:
         """Count how often and how long an object was seen.
@@ -240,7 +252,7 @@ class Questions:
         """
         if check_numbers("gap_s", (gap_s,), 1)[0] < 0.0:
             raise ValueError(f"gap_s must not be negative, got {gap_s}")
-        meant = self._meanings.of(what, map_id, between_ns, circle_of(near, radius_m))
+        meant = self._meanings.of(what, map_id, between_ns, circle_of(near, radius_m), area)
         memories = self._meanings.memories(meant, newest_first=False)
         if between_ns is not None:
             memories = [memory for memory in memories if visits_of([memory], gap_s, between_ns).spans]
@@ -266,6 +278,7 @@ class Questions:
         between_ns: tuple[int, int] | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
     ) -> HowMany:
         """Count memories by label and state, and the distinct objects among them.
 
@@ -280,14 +293,14 @@ class Questions:
         """
         circle = circle_of(near, radius_m)
         if what is None:
-            meant = Target("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle))
+            meant = Target("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle, area=area))
         else:
-            meant = self._meanings.of(what, map_id, between_ns, circle)
+            meant = self._meanings.of(what, map_id, between_ns, circle, area)
         if meant.ids is None:
             found = tally(self._store, meant.filter)
         else:
             found = tally_of(self._meanings.memories(meant, newest_first=False))
-        place = words_of_place(map_id, near, radius_m, None)
+        place = words_of_place(map_id, near, radius_m, None, area)
         return HowMany(what=meant.words, place=place, between_ns=between_ns, **found._asdict())
 
     def still_there(
@@ -297,6 +310,7 @@ class Questions:
         map_id: str | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
         views: Views | None = None,
         observations: Sequence[Memory] = (),
         options: PresenceOptions | None = None,
@@ -314,7 +328,7 @@ class Questions:
             observations: detections of the views that are not stored.
             options: thresholds for believing that an object is gone.
         """
-        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m), area=area)
         return still_there(
             self._store, self._meanings, meant, near, views=views, observations=observations, options=options
         )
@@ -325,6 +339,7 @@ class Questions:
         map_id: str | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
         polygon: Sequence[tuple[float, float]] | None = None,
         since_ns: int | None = None,
         most: int = 5,
@@ -338,19 +353,19 @@ class Questions:
             since_ns: also report changes since this time.
             most: number of important memories: marked ones first, then by importance, then by count.
         """
-        wanted = Filter(map_id=map_id, circle=circle_of(near, radius_m), polygon=polygon)
+        wanted = Filter(map_id=map_id, circle=circle_of(near, radius_m), polygon=polygon, area=area)
         memories = self._store.find(wanted, vectors=False)
         ranked = sorted(
             memories, key=lambda m: (not m.marked, -(m.importance or 0.0), -m.count, -m.time_ns, -(m.id or 0))
         )
         changed = None
         if since_ns is not None:
-            changed = self.changed_since(since_ns, map_id, near=near, radius_m=radius_m)
+            changed = self.changed_since(since_ns, map_id, near=near, radius_m=radius_m, area=area)
             if polygon is not None:
                 inside = {memory.id for memory in memories}
                 changed = only_of(changed, inside)
         return Summary(
-            place=words_of_place(map_id, near, radius_m, polygon),
+            place=words_of_place(map_id, near, radius_m, polygon, area),
             **tally_of(memories)._asdict(),
             by_kind=dict(Counter(memory.kind for memory in memories)),
             important=tuple(ranked[:most]),
@@ -429,6 +444,7 @@ class Questions:
         map_id: str | None = None,
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
+        area: str | None = None,
         distance_m: float = 1.0,
         coming_from: tuple[float, ...] | None = None,
         half_life_s: float = 86_400.0,
@@ -452,7 +468,7 @@ class Questions:
             raise ValueError(f"distance_m must not be negative, got {distance_m}")
         if check_numbers("half_life_s", (half_life_s,), 1)[0] <= 0.0:
             raise ValueError(f"half_life_s must be above 0, got {half_life_s}")
-        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m))
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m), area=area)
         return pose_to(
             self._meanings, meant,
             distance_m=distance_m, coming_from=coming_from, half_life_s=half_life_s,

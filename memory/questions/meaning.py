@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.persistence.filters import in_region
 from memory.query import Filter, Query
 from memory.questions.answers import How
-from memory.questions.grammar import holds_function_word
+from memory.questions.reading.grammar import holds_function_word
 from memory.store import MemoryStore
-from memory.types import Memory
+from memory.types import Memory, positions_of
 from memory.wording.meaning import Labels
 
 #: A label or words, the id of a memory, or a vector.
@@ -67,9 +68,12 @@ class Meanings:
         map_id: str | None,
         between_ns: tuple[int, int] | None = None,
         circle: tuple[float, float, float] | None = None,
+        area: str | None = None,
     ) -> Target:
         """Return the object that ``what`` means."""
-        filter = Filter(map_id=map_id, between_ns=between_ns, circle=circle)
+        filter = self._store.database.resolve(
+            Filter(map_id=map_id, between_ns=between_ns, circle=circle, area=area)
+        )
         if isinstance(what, str):
             return self._named(what, filter)
         if is_id(what):
@@ -103,6 +107,13 @@ class Meanings:
         alike = self._labels().alike(what)
         if alike and self._there(filter, labels=alike):
             return Target(alike[0], "label", replace(filter, labels=alike))
+        same = self._labels().synonym(what)
+        if same is not None and self._there(filter, labels=(same,)):
+            return Target(f"{same} (read for {what!r})", "label", replace(filter, labels=(same,)))
+        members = self._labels().category(what)
+        if members and self._there(filter, labels=members):
+            read = f"{' or '.join(members)} (read for {what!r})"
+            return Target(read, "label", replace(filter, labels=members))
         for words in (what, " ".join(word for word in what.split() if word.lower() not in _SMALL)):
             if words and self._there(filter, text=words):
                 return Target(what, "text", replace(filter, text=words))
@@ -116,6 +127,10 @@ class Meanings:
     def label_of(self, words: str) -> str | None:
         """Return the most frequent label that matches except for case and ending."""
         return next(iter(self._labels().alike(words)), None)
+
+    def synonym_of(self, words: str) -> str | None:
+        """Return the label that means the same, unless the words are a label."""
+        return None if self._labels().alike(words) else self._labels().synonym(words)
 
     def names(self) -> tuple[str, ...]:
         """Return the labels that hold function words of questions, as *stop sign* or *what-not shelf*."""
@@ -161,6 +176,14 @@ class Meanings:
         if meant.filter.circle is not None:
             x, y, radius = meant.filter.circle
             memories = [m for m in memories if m.position and math.dist(m.position[:2], (x, y)) <= radius]
+        if meant.filter.region is not None:
+            placed = [memory for memory in memories if memory.position is not None]
+            points = positions_of(placed)[:, :2]
+            memories = [
+                memory
+                for memory, kept in zip(placed, in_region(points, meant.filter.region), strict=True)
+                if kept
+            ]
         if meant.how == "similar":
             when = attrgetter("last_sight_ns" if newest_first else "first_sight_ns")
             memories.sort(key=lambda memory: (when(memory), memory.id or 0), reverse=newest_first)

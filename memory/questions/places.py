@@ -27,9 +27,10 @@ def words_of_place(
     near: tuple[float, ...] | None,
     radius_m: float | None,
     polygon: Sequence[tuple[float, float]] | None,
+    area: str | None,
 ) -> str:
     """Return the place of an answer in words."""
-    parts = []
+    parts = [] if area is None else [f"area {area}"]
     if polygon is not None:
         parts.append(f"the area with {len(polygon)} corners")
     if near is not None:

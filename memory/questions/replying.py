@@ -23,16 +23,24 @@ from memory.questions.answers import (
     quoted,
 )
 from memory.questions.asking import Questions
+from memory.questions.boxes import RobotPose
 from memory.questions.changes import only_changes
+from memory.questions.errors import QuestionError
+from memory.questions.landmarks import OF_ONE, Surroundings, located
+from memory.questions.measuring import (
+    answer_comparison,
+    answer_distance,
+    answer_related,
+    areas_around,
+)
+from memory.questions.reading.refusals import EXAMPLES
+from memory.questions.reading.times import until_now
+from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
 from memory.questions.recognising import SeenBefore
-from memory.questions.refusals import EXAMPLES, QuestionError
-from memory.questions.times import until_now
-from memory.questions.understanding import NEARBY_M, ParsedQuestion
 from memory.search.relevance import sentence_of
-from memory.terms import fold
 from memory.types import AWAY, Hit, Kind, Memory, State
 from memory.wording.sentences import content_words
-from memory.wording.words import STATE_WORDS, counted, moment, name, plural, point
+from memory.wording.words import STATE_WORDS, counted, listed, moment, name, plural, point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +54,8 @@ class ReplyOptions:
         gap_s: pause that ends a visit, in seconds.
         distance_m: distance from an object to drive to.
         coming_from: x, y (and z) of the robot in metres.
+        pose: x, y in metres and yaw in radians of the robot, for *near me* and *left of the table*.
+        area: name of an area that limits every question.
     """
 
     labels: Sequence[str] | None = None
@@ -56,6 +66,8 @@ class ReplyOptions:
     gap_s: float = 60.0
     distance_m: float = 1.0
     coming_from: tuple[float, ...] | None = None
+    pose: RobotPose | None = None
+    area: str | None = None
 
 
 class Reply(NamedTuple):
@@ -81,11 +93,27 @@ def reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions | N
         DimensionError: the vector has another length than those of the store.
     """
     options = options or ReplyOptions()
+    found = _reply(questions, asked, options)
+    note = _note(questions, asked)
+    return found._replace(sentence=f"{found.sentence} {note}") if note else found
+
+
+def _note(questions: Questions, asked: ParsedQuestion) -> str:
+    """Return which words were read as a label that means the same."""
+    words = [each for each in (asked.what, asked.beside, asked.beside_too) if isinstance(each, str)]
+    read = {each: questions.synonym_of(each) for each in words if questions.label_of(each) is None}
+    notes = [f"'{word}' read as '{label}'" for word, label in read.items() if label is not None]
+    return f"({', '.join(notes)}.)" if notes else ""
+
+
+def _reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Reply:
     asked = match_labels(questions, asked)
-    asked = _in_map(questions, asked)
+    asked = located(questions, asked, Surroundings(options.pose, options.area, options.k))
+    if asked.nearest and asked.near is not None:
+        asked = _nearest(questions, asked)
     if asked.near is not None and asked.radius_m is None and asked.question != "search":
         asked = replace(asked, radius_m=NEARBY_M)
-    if asked.beside is None or asked.near is not None:
+    if asked.beside is None or asked.near is not None or asked.question in ("related", "distance", "compare"):
         found = answer_of(questions, asked, options)
         return Reply(asked, answer_sentence(questions, asked, found), found)
     places = _places(questions, asked)
@@ -95,16 +123,12 @@ def reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions | N
     return next((each for each in tried if getattr(each.answer, "memory", None) is not None), tried[0])
 
 
-def _in_map(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
-    """Return a question whose place is the name of a map as a question about that map."""
-    place = asked.what if asked.question == "near" else asked.beside
-    if asked.map_id is not None or not isinstance(place, str) or questions.knows(place):
-        return asked
-    found = {fold(name): name for name in questions.store.maps()}.get(fold(place))
-    if found is None:
-        return asked
-    asked = replace(asked, map_id=found, beside=None, radius_m=None)
-    return replace(asked, question="search", what=None) if asked.question == "near" else asked
+def _nearest(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
+    """Return a question about the object that is closest to its point."""
+    found = _search(questions, replace(asked, question="search", radius_m=None), ReplyOptions(k=1))
+    if not isinstance(found, SearchResult) or not found.hits:
+        return replace(asked, near=None)
+    return replace(asked, what=found.hits[0].memory.id, near=None, nearest=False)
 
 
 def _places(questions: Questions, asked: ParsedQuestion) -> list[Memory] | Sighting:
@@ -113,7 +137,7 @@ def _places(questions: Questions, asked: ParsedQuestion) -> list[Memory] | Sight
     if beside is None:
         raise QuestionError("near", _NO_PLACE)
     seen = questions.last_seen(beside, map_id=asked.map_id)
-    if seen.memory is None or asked.question not in _OF_ONE or not isinstance(beside, str):
+    if seen.memory is None or asked.question not in OF_ONE or not isinstance(beside, str):
         return seen if seen.memory is None else [seen.memory]
     # Of several doors, the one with the requested object near it is meant.
     others = questions.sightings(beside, map_id=asked.map_id, limit=_MOST_PLACES)
@@ -163,26 +187,29 @@ def match_labels(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
     """
     if asked.problem is not None and not questions.knows(str(asked.typed)):
         raise QuestionError("text", asked.problem.replace("{thing}", _example(questions)))
-    for part in ("between", "since", "near", "beside"):
+    for part in ("between", "since", "near", "beside", "area"):
         if getattr(asked, part) is not None and part not in _USED[asked.question]:
             limit = "place" if part in _WHERE else "time"
             raise QuestionError(
                 part,
                 f"The question '{asked.question}' cannot be limited by {limit}. Ask it without the {limit}",
             )
-    return replace(asked, what=_known(questions, asked.what), beside=_known(questions, asked.beside))
+    beside, too = _known(questions, asked.beside), _known(questions, asked.beside_too)
+    return replace(asked, what=_known(questions, asked.what), beside=beside, beside_too=too)
 
 
 def _known(questions: Questions, what: Any) -> Any:
-    """Return the label that matches the words except for case and ending; otherwise the words."""
-    return questions.label_of(what) or what if isinstance(what, str) else what
+    """Return the label that matches the words except for case and ending, or means the same; or the words."""
+    if not isinstance(what, str):
+        return what
+    return questions.label_of(what) or questions.synonym_of(what) or what
 
 
 def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) -> str:
     """Return the sentence of an answer. If nothing was found, add what the store has."""
     sentence = str(found)
     if not sentence.startswith("No memor"):
-        return sentence
+        return f"{sentence}{_area_sentence(questions, found)}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
     if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
         unknown = (
@@ -190,6 +217,10 @@ def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) 
             if asked.typed
             else f"I don't know an object called {quoted(words)}."
         )
+        # Without "house" the question is another one, so "house keys" is not read as "keys".
+        head = questions.label_of(words.split()[-1]) if len(words.split()) > 1 else None
+        if head is not None:
+            return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
         return f"{unknown} {_examples(questions)} {_contents(questions)}"
     if isinstance(found, Sighting | DrivePose | StillThere):
         # The object may be known elsewhere, so name the place.
@@ -198,6 +229,15 @@ def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) 
             limit = f" within {asked.radius_m:g} m of {point(asked.near)}{limit}"
         sentence = f"{sentence[:-1]}{limit}."
     return f"{sentence} {_contents(questions, timed=_time(asked) is not None)}"
+
+
+def _area_sentence(questions: Questions, found: Answer) -> str:
+    """Return in which areas an object was seen."""
+    memory = found.memory if isinstance(found, Sighting) else None
+    if memory is None or memory.position is None:
+        return ""
+    names = areas_around(questions.store.areas(), *memory.position[:2], memory.map_id)
+    return f" That is in {listed(names)}." if names else ""
 
 
 def _examples(questions: Questions) -> str:
@@ -231,7 +271,7 @@ def _time(asked: ParsedQuestion) -> tuple[int, int] | None:
 
 
 def _place(asked: ParsedQuestion) -> dict[str, Any]:
-    return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m}
+    return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m, "area": asked.area}
 
 
 def _search(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> SearchResult | Happened:
@@ -252,7 +292,7 @@ def _search(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) 
         values["labels"] = options.labels
     nearest = asked.near is not None and asked.radius_m is None
     query = Query(
-        **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds,
+        **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds or asked.kinds,
         states=options.states or asked.states, k=options.k, order="distance" if nearest else None, **values,
     )  # fmt: skip
     hits = questions.store.query(query)
@@ -275,7 +315,7 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
 
 def _within(asked: ParsedQuestion) -> str:
     """Return place and time in words."""
-    parts = []
+    parts = [] if asked.area is None else [f" in area {asked.area}"]
     if asked.near is not None and asked.radius_m is not None:
         parts.append(f" within {asked.radius_m:g} m of {point(asked.near)}")
     when = _time(asked)
@@ -306,7 +346,7 @@ def _near(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) ->
     if _time(asked) is not None:
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
-        asked.near, radius, map_id=asked.map_id, labels=options.labels, kinds=options.kinds,
+        asked.near, radius, map_id=asked.map_id, area=asked.area, labels=options.labels, kinds=options.kinds,
         states=options.states or asked.states, k=options.k,
     )  # fmt: skip
 
@@ -320,8 +360,8 @@ def _between(questions: Questions, asked: ParsedQuestion, options: ReplyOptions)
     if text is not None and labels is None and _is_label(questions, asked):
         labels, text = [text], None
     return questions.between(
-        *when, **_place(asked), labels=labels, kinds=options.kinds, states=options.states or asked.states,
-        text=text, limit=options.k,
+        *when, **_place(asked), labels=labels, kinds=options.kinds or asked.kinds,
+        states=options.states or asked.states, text=text, limit=options.k,
     )  # fmt: skip
 
 
@@ -368,7 +408,8 @@ def _how_often(questions: Questions, asked: ParsedQuestion, options: ReplyOption
 
 
 def _how_many(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
-    return questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
+    found = questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
+    return replace(found, past=asked.past)
 
 
 def _needed(asked: ParsedQuestion) -> Any:
@@ -380,11 +421,9 @@ def _needed(asked: ParsedQuestion) -> Any:
 
 
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
-#: Questions about one memory.
-_OF_ONE = ("last_seen", "first_seen", "still_there", "pose_to")
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
-_WHERE, _WHEN = ("near", "beside"), ("between", "since")
+_WHERE, _WHEN = ("near", "beside", "area"), ("between", "since")
 #: Parts that a question supports. Others are refused, never dropped.
 _USED: dict[str, tuple[str, ...]] = {
     "last_seen": _WHERE,
@@ -401,6 +440,9 @@ _USED: dict[str, tuple[str, ...]] = {
     "similar_situations": (),
     "seen_before": (),
     "been_here": (),
+    "related": (*_WHERE, *_WHEN),
+    "distance": _WHERE,
+    "compare": (*_WHEN, "area"),
 }
 _ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
@@ -417,4 +459,9 @@ _ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] =
     "been_here": _seen_before,
     "pose_to": _go_to,
     "search": _search,
+    "related": lambda questions, asked, options: answer_related(questions, asked, options.pose, options.k),
+    "distance": lambda questions, asked, _: answer_distance(questions, asked),
+    "compare": lambda questions, asked, options: answer_comparison(
+        questions, asked, lambda side: reply(questions, side, options).answer
+    ),
 }

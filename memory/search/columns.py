@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.persistence.database import Database
-from memory.persistence.filters import judge
+from memory.persistence.filters import check_resolved, judge
 from memory.persistence.rows import Columns
 from memory.query import Filter
 
@@ -138,6 +138,7 @@ class ColumnCache:
         def part(name: str) -> NDArray:
             return self.column(name)[rows]
 
+        check_resolved(filter)
         kept: NDArray[np.bool_] = part("alive").copy()
         if filter.between_ns is not None:
             time = part("time_ns")

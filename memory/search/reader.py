@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.areas import Area
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
 from memory.index import Neighbours, Plan
@@ -100,6 +101,8 @@ class StoreReader:
 
     def _answer(self, query: Query, *, vectors: bool = True) -> _Answer:
         """Answer a query; if there are no hits, correct its words and labels."""
+        if query.where.area is not None:
+            query = dataclasses.replace(query, where=self._database.resolve(query.where))
         asked = self._answer_literally(query, vectors)
         if not asked.hits or asked.unknown or len(query.where.labels or ()) > 1:
             meant = read_query(query, self._retriever.label_counts, self._database.corrections)
@@ -245,6 +248,10 @@ class StoreReader:
     def maps(self) -> list[str]:
         """Return the map ids."""
         return self._database.maps()
+
+    def areas(self) -> tuple[Area, ...]:
+        """Return the named areas of all maps, by map and name; :meth:`.MemoryStore.set_area` sets them."""
+        return self._database.areas()
 
     @overload
     def explain(self, what: int) -> Explanation: ...

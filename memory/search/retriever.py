@@ -65,7 +65,7 @@ class Retriever:
         """Return the ids that answer a query, the best first, at most ``query.k``."""
         if query.k > MOST_HITS:
             query = replace(query, k=MOST_HITS)
-        query = self.compared(query)
+        query = replace(self.compared(query), where=self._database.resolve(query.where))
         vector = self.vector_of(query)
         sentence = None if query.text is None else sentence_of(query)
         if sentence is not None:
@@ -112,6 +112,7 @@ class Retriever:
 
     def ids(self, filter: Filter, *, several: bool = False) -> NDArray[np.int64]:
         """Return sorted ids that match a filter without text; with ``several`` only merged memories."""
+        filter = self._database.resolve(filter)
         chosen = self._looked_up(filter)
         with self._lock:
             columns = self._follow()

@@ -32,7 +32,7 @@ from memory.errors import (
     UndoError,
     UnknownMemoryError,
 )
-from memory.questions.refusals import QuestionError
+from memory.questions.errors import QuestionError
 
 #: Maximum characters of a message.
 LONGEST = 500

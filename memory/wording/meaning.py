@@ -16,9 +16,25 @@ from memory.wording.stems import is_cased, stems
 MOST_SLIPS, MOST_LABELS = 16, 65536
 #: Synonyms, used only if the store does not have the word itself.
 SYNONYMS = (
-    ("person", "pedestrian", "human"), ("car", "automobile", "auto"), ("bike", "bicycle"), ("truck", "lorry"),
-    ("motorbike", "motorcycle"), ("sofa", "couch"), ("tv", "television"), ("phone", "telephone"),
+    ("person", "pedestrian", "human", "visitor", "somebody", "someone", "anybody", "anyone", "passer-by"),
+    ("car", "automobile", "auto"), ("bike", "bicycle", "cycle"), ("truck", "lorry"), ("mug", "cup"),
+    ("motorbike", "motorcycle"), ("sofa", "couch", "settee"), ("tv", "television", "telly"),
+    ("phone", "telephone", "mobile phone", "cell phone", "smartphone", "mobile"), ("package", "parcel"),
+    ("cyclist", "bicyclist", "biker", "bike rider"), ("fridge", "refrigerator"), ("doorbell", "bell"),
+    ("glasses", "spectacles", "eyeglasses"), ("trash can", "rubbish bin", "garbage can", "dustbin", "bin"),
+    ("rug", "carpet"), ("pot plant", "potted plant", "houseplant", "plant"), ("tram", "streetcar", "trolley"),
 )  # fmt: skip
+#: Words that mean any of several labels, used only if the store does not have the word itself.
+CATEGORIES = {
+    "vehicle": ("car", "van", "truck", "bus", "tram", "trailer", "motorcycle", "motorbike", "lorry"),
+    "furniture": (
+        "table", "dining table", "coffee table", "chair", "armchair", "sofa", "couch", "bed", "desk", "bench",
+        "night stand", "cabinet", "shelf", "wardrobe", "bookcase", "stool", "drawer",
+    ),
+    "animal": ("dog", "cat", "bird", "horse", "rabbit"),
+}  # fmt: skip
+#: Words that the categories also go by.
+_ALSO = {"piece of furniture": "furniture", "pieces of furniture": "furniture", "pet": "animal"}
 
 
 class CorrectedQuery(NamedTuple):
@@ -55,17 +71,30 @@ class Labels:
         """
         return self._same.get(normalize("NFC", words)) or self._by_stems.get(stems(words), [])
 
+    def synonym(self, words: str) -> str | None:
+        """Return the label that means the same, or ``None``."""
+        for group in SYNONYMS:
+            if stems(words) in [stems(word) for word in group]:
+                found = next((self.alike(word)[0] for word in group if self.alike(word)), None)
+                if found is not None:
+                    return found
+        return None
+
+    def category(self, words: str) -> list[str]:
+        """Return the labels of a category such as *vehicle*; none for other words."""
+        root = stems(_ALSO.get(words.lower(), words))
+        members = next((CATEGORIES[name] for name in CATEGORIES if stems(name) == root), ())
+        return list(dict.fromkeys(label for member in members for label in self.alike(member)))
+
     def nearest(self, words: str) -> str | None:
         """Return the label that is a synonym or differs by a misspelling, or ``None``.
 
         Misspellings are corrected only in scripts with upper case; in others, one different sign is another
         word.
         """
-        for group in SYNONYMS:
-            if stems(words) in [stems(word) for word in group]:
-                for word in group:
-                    if self.alike(word):
-                        return self.alike(word)[0]
+        same = self.synonym(words)
+        if same is not None:
+            return same
         joined = " ".join(stems(words))
         if not is_cased(joined):
             return None

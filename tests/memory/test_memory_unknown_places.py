@@ -17,9 +17,9 @@ from memory.exchange.records import memory_from_record, record_of
 from memory.merging import propose_merges
 from memory.picture import draw_map
 from memory.questions import Questions
-from memory.questions.refusals import QuestionError
+from memory.questions.errors import QuestionError
+from memory.questions.reading.understanding import understand
 from memory.questions.replying import reply
-from memory.questions.understanding import understand
 
 HOUR = 3600 * 10**9
 

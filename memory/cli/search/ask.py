@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,12 @@ from memory.cli.search.looks import look_of_text, looks_of
 from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Similar
+from memory.questions.errors import QuestionError
+from memory.questions.reading.times import Span
+from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.recognising import SeenBefore
-from memory.questions.replying import ReplyOptions, answer_of, answer_sentence, reply
-from memory.questions.times import Span
-from memory.questions.understanding import ParsedQuestion
+from memory.questions.replying import Reply, ReplyOptions, answer_of, answer_sentence, reply
+from memory.questions.translation.model import MODEL_VARIABLE, URL_VARIABLE, Translation, Translator
 from memory.store import MemoryStore
 
 
@@ -66,6 +69,21 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--coming-from", nargs="+", type=float, metavar="M", help="for go-to: x y of the robot, in metres"
     )
+    parser.add_argument(
+        "--llm",
+        metavar="URL",
+        help=f"chat endpoint of a model that translates refused questions (default: ${URL_VARIABLE})",
+    )
+    parser.add_argument(
+        "--llm-model", metavar="NAME", help=f"name of that model (default: ${MODEL_VARIABLE})"
+    )
+    parser.add_argument(
+        "--pose",
+        nargs=3,
+        type=float,
+        metavar=("X", "Y", "YAW"),
+        help="pose of the robot in metres and radians, for 'near me' and 'left of the table'",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -99,14 +117,47 @@ def run(options: argparse.Namespace) -> int:
                 answer = replace(answer, what=repr(options.like_text))
             sentence = answer_sentence(questions, named_question, answer)
         else:
-            asked = questions.understand(" ".join(words), _now(store, options.now))
-            found = reply(questions, _about(asked, options), more)
+            translation, found = _answered(questions, " ".join(words), options, more)
             sentence, answer = found.sentence, found.answer
+            if translation is not None:
+                read = json.dumps(translation.query)
+                sentence = f"{sentence} (The model {translation.model} read the question as {read}.)"
     if options.json:
         print_json(answer.to_json() if named else {"sentence": sentence, **answer.to_json()})
     else:
         say(sentence)
     return 0
+
+
+def _answered(
+    questions: Questions, text: str, options: argparse.Namespace, more: ReplyOptions
+) -> tuple[Translation | None, Reply]:
+    """Answer a question in words; a model, if given, translates what the grammar refuses."""
+    now = _now(questions.store, options.now)
+    translator = Translator.of_environment(options.llm, options.llm_model)
+    try:
+        found = reply(questions, _about(questions.understand(text, now), options), more)
+    except QuestionError as refusal:
+        if translator is None:
+            raise
+        try:
+            return _translated(translator, questions, text, options, more)
+        except QuestionError as error:
+            raise QuestionError(refusal.part, f"{refusal} ({error}.)") from error
+    known = not isinstance(found.asked.what, str) or questions.knows(found.asked.what)
+    if translator is None or known:
+        return None, found
+    try:
+        return _translated(translator, questions, text, options, more)
+    except QuestionError:
+        return None, found
+
+
+def _translated(
+    translator: Translator, questions: Questions, text: str, options: argparse.Namespace, more: ReplyOptions
+) -> tuple[Translation, Reply]:
+    translation = translator.translate(text, questions, _now(questions.store, options.now))
+    return translation, reply(questions, _about(translation.asked, options), more)
 
 
 def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespace) -> int:
@@ -160,6 +211,8 @@ def _reply_options(options: argparse.Namespace) -> ReplyOptions:
         gap_s=options.gap,
         distance_m=1.0 if options.distance is None else options.distance,
         coming_from=None if options.coming_from is None else tuple(options.coming_from),
+        pose=None if options.pose is None else tuple(options.pose),
+        area=options.area,
     )
 
 
@@ -179,6 +232,7 @@ def _parse(question: str, what: Any, options: argparse.Namespace) -> ParsedQuest
         between=None if span is None else Span(*span),
         since=None if options.since is None else parse_time(options.since),
         map_id=options.map,
+        area=options.area,
     )
 
 
@@ -230,13 +284,13 @@ _NEEDS = {"near": ("near", "radius"), "between": ("between",), "changed": ("sinc
 _USAGE = {"near": "--near and --radius", "between": "--between FROM TO", "changed": "--since"}
 #: Options of each question in addition to --map. --embedding is checked with WHAT.
 _TAKES = {
-    "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from"),
-    "near": ("near", "radius", "label", "kind", "state", "k"),
-    "between": ("between", "near", "radius", "label", "kind", "state", "text", "k"),
-    "changed": ("since", "near", "radius"),
-    "how-often": ("between", "gap"),
-    "how-many": ("between", "near", "radius"),
-    "summarise": ("since", "near", "radius", "polygon"),
+    "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from", "area", "pose"),
+    "near": ("near", "radius", "area", "label", "kind", "state", "k"),
+    "between": ("between", "near", "radius", "area", "label", "kind", "state", "text", "k"),
+    "changed": ("since", "near", "radius", "area"),
+    "how-often": ("between", "gap", "area"),
+    "how-many": ("between", "near", "radius", "area"),
+    "summarise": ("since", "near", "radius", "polygon", "area"),
     "similar": ("kind", "state", "k", "like_text", "encoder"),
     "seen-before": ("kind", "k", "gap"),
     "been-here": ("k", "gap"),

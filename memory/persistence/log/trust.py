@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from memory.persistence.log.journal import Counters, read_entries, read_identity, undone_after, write_entry
+from memory.persistence.log.journal import Counters, read_entries, undone_after, write_entry
 from memory.persistence.log.operations import OperationResult
+from memory.persistence.log.settings import LoggedSetting
 from memory.persistence.sql import Connection
 from memory.types import check_text
 
 #: Operation name in the log.
 OPERATION = "trust"
-
-
-@dataclass(frozen=True)
-class RobotTrust:
-    """Trust as of an operation.
-
-    Attributes:
-        by_robot: from 0 to 1; missing robots have 1.
-        read: the operation.
-        identity: identity of the log up to there.
-    """
-
-    by_robot: Mapping[str, float] = field(default_factory=dict)
-    read: int = 0
-    identity: str | None = None
-
-    def refresh(self, connection: Connection) -> RobotTrust:
-        """Return the present trust."""
-        (latest,) = connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()
-        same = self.read == 0 or read_identity(connection, self.read) == self.identity
-        if same and latest == self.read:
-            return self
-        sql = "SELECT 1 FROM log WHERE generation > ? AND operation IN ('trust', 'undo') LIMIT 1"
-        after = self.read if same else 0
-        changed = not same or connection.execute(sql, (after,)).fetchone() is not None
-        by_robot = read_trust(connection) if changed else self.by_robot
-        return RobotTrust(by_robot, int(latest), read_identity(connection, latest))
 
 
 def read_trust(connection: Connection) -> dict[str, float]:
@@ -53,6 +26,10 @@ def read_trust(connection: Connection) -> dict[str, float]:
         if entry.generation not in undone
     }
     return {robot: trust for robot, trust in trusts.items() if trust != 1.0}
+
+
+#: Every robot is trusted, as of an empty log.
+FULL_TRUST: LoggedSetting[Mapping[str, float]] = LoggedSetting(OPERATION, read_trust, {})
 
 
 def check_trust(robot: str, trust: float) -> tuple[str, float]:

@@ -120,6 +120,25 @@ SETTLED = Migration(
 )
 
 
+#: Areas change the answers of everybody, so only the owner sets them too.
+AREAS = Migration(
+    "areas are the owner's",
+    (
+        """CREATE OR REPLACE FUNCTION is_settled(bigint) RETURNS boolean
+            LANGUAGE sql STABLE SECURITY DEFINER AS
+            $$ SELECT EXISTS (SELECT FROM log WHERE generation = $1 AND writer <> session_user
+                AND operation IN ('align', 'area', 'trust', 'undo')) $$""",
+        """DO $$ BEGIN
+            EXECUTE format('ALTER FUNCTION is_settled SET search_path = %I, pg_temp', current_schema());
+        END $$""",
+        "DROP POLICY settled ON log",
+        "CREATE POLICY settled ON log AS RESTRICTIVE FOR INSERT"
+        " WITH CHECK (operation NOT IN ('align', 'area', 'trust')"
+        " AND (undoes IS NULL OR NOT is_settled(undoes)))",
+    ),
+)
+
+
 class Access(NamedTuple):
     """Rights of a role.
 

@@ -74,7 +74,7 @@ def by_contents(table: str) -> str:
 
 def is_judged(filter: Filter) -> bool:
     """Return True if the server returns more than the matches."""
-    return filter.circle is not None or filter.polygon is not None
+    return any(part is not None for part in (filter.circle, filter.polygon, filter.region))
 
 
 def select_ids(

@@ -30,8 +30,8 @@ _INSTRUCTIONS = (
 
 #: Read-only tools, and tools that change the store.
 READING = (
-    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
-    "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
+    "ask", "ask_query", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often",
+    "how_many", "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
 )  # fmt: skip
 WRITING = ("add_note", "forget", "undo")
 #: Seconds to finish answers after the input has ended.

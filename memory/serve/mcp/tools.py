@@ -15,8 +15,9 @@ from memory.picture import draw_map
 from memory.plain_values import to_plain
 from memory.query import Filter, Query
 from memory.questions import Questions
+from memory.questions.reading.times import since_of, span_of
 from memory.questions.replying import ReplyOptions, reply
-from memory.questions.times import since_of, span_of
+from memory.questions.translation.query import FIELDS, QUESTIONS, parse_query
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State
@@ -27,6 +28,7 @@ What = Annotated[
     str | int,
     Field(description="The object: a label (see stats), words of its caption, or the id of a memory"),
 ]
+AreaName = Annotated[str | None, Field(description="Only this area, by its name (see stats)")]
 MapId = Annotated[str | None, Field(description="Only this map; default: all maps")]
 When = Annotated[
     str,
@@ -70,6 +72,7 @@ class StoreTools:
         kinds: Kinds = None,
         states: States = None,
         map_id: MapId = None,
+        area: AreaName = None,
         order: Annotated[
             Literal["relevance", "recency", "distance"] | None, Field(description="Sort order")
         ] = None,
@@ -80,7 +83,7 @@ class StoreTools:
         hits = self._store.query(
             Query(
                 text=text, like=like, near=near, radius_m=radius_m, between_ns=between, labels=labels,
-                kinds=kinds, states=states, map_id=map_id, order=order, k=k,
+                kinds=kinds, states=states, map_id=map_id, area=area, order=order, k=k,
             )
         )  # fmt: skip
         return {"hits": to_plain(hits)}
@@ -95,12 +98,42 @@ class StoreTools:
             Field(description="Time that 'yesterday' refers to; newest: the time of the newest memory"),
         ] = None,
         map_id: MapId = None,
+        area: AreaName = None,
+        pose: Annotated[
+            tuple[float, float, float] | None,
+            Field(description="x, y in metres and yaw in radians of the robot, for 'near me' or 'left of'"),
+        ] = None,
         k: Most = 10,
     ) -> dict[str, Any]:
-        """Answer a question in plain English: where, when, how many, what changed, what is near."""
+        """Answer a question in plain English: where, when, how many, what is next to, on or between."""
         at = time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
         asked = self._questions.understand(question, at)
-        found = reply(self._questions, replace(asked, map_id=asked.map_id or map_id), ReplyOptions(k=k))
+        found = reply(
+            self._questions,
+            replace(asked, map_id=asked.map_id or map_id),
+            ReplyOptions(k=k, pose=pose, area=area),
+        )
+        return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
+
+    def ask_query(
+        self,
+        query: Annotated[
+            dict[str, Any],
+            Field(
+                description="Structured query. question is one of "
+                + "; ".join(f"{name} ({text})" for name, text in QUESTIONS.items())
+                + ". Other fields: "
+                + "; ".join(f"{name}: {text}" for name, text in FIELDS.items() if name != "question"),
+            ),
+        ],
+        pose: Annotated[
+            tuple[float, float, float] | None,
+            Field(description="x, y in metres and yaw in radians of the robot, for left of or behind"),
+        ] = None,
+        k: Most = 10,
+    ) -> dict[str, Any]:
+        """Answer a structured query: translate a question into it that ask refuses."""
+        found = reply(self._questions, parse_query(query), ReplyOptions(k=k, pose=pose))
         return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
 
     def last_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
@@ -201,11 +234,12 @@ class StoreTools:
         return explanation_answer(found, memory)
 
     def stats(self) -> dict[str, Any]:
-        """Count memories by map, kind and label; also returns the number of the last operation."""
+        """Count memories by map, kind and label; also returns the named areas and the last operation."""
         found = self._store.stats().to_json()
         summary = self._questions.summarise(most=1)
         labels = sorted(summary.by_label.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST]
         totals = {name: found[name] for name in ("memories", "by_map", "by_kind", "vectors", "generation")}
+        totals |= {"areas": [{"name": area.name, "map_id": area.map_id} for area in self._store.areas()]}
         return totals | {"by_label": dict(labels), "first_ns": summary.first_ns, "last_ns": summary.last_ns}
 
     def picture(

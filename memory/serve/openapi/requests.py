@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from memory.areas import PLACE_RADIUS_M
 from memory.exchange.records import memory_from_record
 from memory.exchange.times import parse_time
 from memory.query import Order, Query
@@ -106,6 +107,7 @@ class QueryBody(Body):
     near: Point | None = None
     radius_m: Annotated[Number, Field(ge=0.0)] | None = None
     polygon: Polygon | None = None
+    area: Name | None = Field(None, description="name of an area, see /api/areas")
     between_ns: Annotated[list[Integer], Field(min_length=2, max_length=2)] | None = None
     between: Span | None = None
     labels: Labels | None = None
@@ -134,12 +136,16 @@ class AskBody(Body):
         description=f"in English, such as: where is the red mug? Or a name: {', '.join(QUESTIONS)}",
     )
     text: str | None = Field(None, max_length=500, deprecated=True, description="old name of question")
+    query: dict[str, Any] | None = Field(
+        None, description="a structured query in place of question, with the fields of docs/ask.md"
+    )
     what: Name | Integer | Vector | None = Field(
         None, description="a label or words, the id of a memory, or a vector"
     )
     near: Point | None = None
     radius_m: Annotated[Number, Field(ge=0.0)] | None = None
     polygon: Polygon | None = None
+    area: Name | None = Field(None, description="name of an area, see /api/areas")
     between: Span | None = None
     since: Moment | None = None
     labels: Labels | None = None
@@ -150,6 +156,9 @@ class AskBody(Body):
     gap_s: Annotated[Number, Field(ge=0.0)] = 60.0
     distance_m: Annotated[Number, Field(ge=0.0)] = 1.0
     coming_from: Point | None = None
+    pose: Annotated[list[Number], Field(min_length=3, max_length=3)] | None = Field(
+        None, description="x, y in metres and yaw in radians of the robot, for 'near me' and 'left of'"
+    )
     now: Moment | None = Field(
         None, description="time that 'yesterday' refers to; newest: the time of the newest memory"
     )
@@ -181,6 +190,28 @@ class MarkBody(Body):
     state: State = Field("gone", description="new state; the memories stay as history")
     at: Moment | None = Field(None, description="time of the state, by the robot's clock")
     why: str = Field("", max_length=500, description="reason, kept in the log")
+
+
+class AreaBody(Body):
+    """A named part of a map: a polygon, a box, or what surrounds some places."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    polygon: Polygon | None = None
+    box: Annotated[list[Number], Field(min_length=4, max_length=4)] | None = Field(
+        None, description="x0, y0, x1, y1 in metres"
+    )
+    places: Ids | None = Field(None, description="ids of memories that the area surrounds")
+    radius_m: Annotated[Number, Field(gt=0.0)] = Field(
+        PLACE_RADIUS_M, description="radius around each of the places in metres"
+    )
+    map_id: Name | None = Field(None, description="default: the only map, or that of the places")
+
+
+class RemoveAreaBody(Body):
+    """The name of an area."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    map_id: Name | None = None
 
 
 class UndoBody(Body):
@@ -216,6 +247,8 @@ BODIES: dict[str, type[BaseModel]] = {
     "/api/ask": AskBody,
     "/api/forget": ForgetBody,
     "/api/mark": MarkBody,
+    "/api/areas": AreaBody,
+    "/api/areas/remove": RemoveAreaBody,
     "/api/undo": UndoBody,
     "/api/consolidate": ConsolidateBody,
     "/api/sync": SyncBody,
@@ -254,7 +287,7 @@ def query_of(body: QueryBody, options: ServeOptions) -> Query:
         values["between_ns"] = tuple(body.between_ns)
     if body.embedding is not None:
         values["embedding"] = vector_of("embedding", body.embedding)
-    for name in ("text", "encoder", "map_id"):
+    for name in ("text", "encoder", "map_id", "area"):
         plain(name, values[name])
     return Query(**values)
 

@@ -25,6 +25,7 @@ from memory.questions.answers import (
     StillThere,
     Summary,
 )
+from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.recognising import SeenBefore
 from memory.types import Hit, Memory, State
 
@@ -67,6 +68,32 @@ class AddAnswer:
 
 
 @dataclass(frozen=True)
+class AreaShape:
+    """A named part of a map; ``polygon`` or ``places`` is empty."""
+
+    name: str
+    map_id: str
+    polygon: Annotated[list[list[float]], Field(description="corners x, y in metres")]
+    places: Annotated[list[int], Field(description="ids of memories that the area surrounds")]
+    radius_m: Annotated[float | None, Field(description="radius around each place in metres")]
+
+
+@dataclass(frozen=True)
+class AreasAnswer:
+    """The areas by map and name."""
+
+    areas: list[AreaShape]
+
+
+@dataclass(frozen=True)
+class AreaAnswer:
+    """An operation on an area."""
+
+    generation: int
+    name: str
+
+
+@dataclass(frozen=True)
 class PageAnswer:
     """A page of memories."""
 
@@ -98,6 +125,9 @@ class AskAnswer:
         | HowMany
         | StillThere
         | Summary
+        | Related
+        | Distance
+        | Comparison
         | Similar
         | SeenBefore
         | DrivePose

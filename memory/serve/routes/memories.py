@@ -80,13 +80,19 @@ async def filter_of(
     end: Annotated[str | None, Query(description="last time; a date includes the whole day")] = None,
     box: Annotated[str | None, Query(description="x0,y0,x1,y1 in metres")] = None,
     circle: Annotated[str | None, Query(description="x,y,radius in metres")] = None,
+    area: Annotated[str | None, Query(description="name of an area, see /api/areas")] = None,
 ) -> Filter:
     """Return the filter of an address.
 
     Raises:
         ServiceError, ValueError: a part is not right.
     """
-    for name, words in (("text", text), ("map_id", map_id), *(("label", each) for each in label)):
+    for name, words in (
+        ("text", text),
+        ("map_id", map_id),
+        ("area", area),
+        *(("label", each) for each in label),
+    ):
         plain(name, words)
     between = None
     if start is not None or end is not None:
@@ -98,7 +104,7 @@ async def filter_of(
     place: dict[str, Any] = {"box": _numbers("box", box), "circle": _numbers("circle", circle)}
     return Filter(
         text=text, labels=label or None, kinds=kind, states=state, map_id=map_id,
-        min_confidence=min_confidence, marked=marked, between_ns=between, **place,
+        min_confidence=min_confidence, marked=marked, between_ns=between, area=area, **place,
     )  # fmt: skip
 
 

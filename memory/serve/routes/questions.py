@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 from memory.questions import Questions
+from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.replying import ReplyOptions, reply
-from memory.questions.understanding import ParsedQuestion
+from memory.questions.translation.query import parse_query
 from memory.serve.answers import shortened
 from memory.serve.errors import ServiceError
 from memory.serve.names import unknown
@@ -24,10 +25,14 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Parsed
     """Return the question of a request, or raise for a missing or invalid field."""
     at_most("k", body.k, options.max_k)
     words = body.words
-    for field, text in (("question", words), ("map_id", body.map_id)):
+    for field, text in (("question", words), ("map_id", body.map_id), ("area", body.area)):
         plain(field, text)
     for label in body.labels or ():
         plain("labels", label)
+    if body.query is not None:
+        if words is not None or body.question is not None:
+            raise ServiceError(422, "invalid", "query: exclude question. Give one of them", "query")
+        return parse_query(body.query)
     now = time.time_ns() if body.now is None else _now(body.now, store)
     if words is not None:
         for field in _PARTS:
@@ -74,6 +79,8 @@ def answer(questions: Questions, asked: ParsedQuestion, body: AskBody, *, most: 
         gap_s=body.gap_s,
         distance_m=body.distance_m,
         coming_from=None if body.coming_from is None else tuple(body.coming_from),
+        pose=None if body.pose is None else (body.pose[0], body.pose[1], body.pose[2]),
+        area=body.area,
     )
     found = reply(questions, asked, options)
     shown = found.asked.given()

@@ -11,10 +11,10 @@ from benchmarks.questions import answers as benchmark
 from benchmarks.questions.answers import SETS, Case, home_store, judge_all, read_cases
 
 
-@pytest.mark.parametrize("name", ["home", "town"])
+@pytest.mark.parametrize("name", ["home", "town", "drives"])
 def test_every_question_is_asked_once(name: str) -> None:
     cases = read_cases(SETS / f"{name}.txt")
-    assert len({case.question for case in cases}) == len(cases) > 90
+    assert len({case.question for case in cases}) == len(cases) > 80
     assert all(case.accepted for case in cases)
 
 
@@ -33,8 +33,11 @@ def test_answers_in_the_flat() -> None:
 
 def test_the_benchmark_writes_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "questions.json"
-    assert benchmark.main(["--out", str(out), "--show", "wrong"]) == 0
+    assert benchmark.main(["--quick", "--out", str(out), "--show", "wrong"]) == 0
     cases = json.loads(out.read_text())["cases"]
-    assert [case["store"] for case in cases] == ["home", "town"]
-    assert all(case["right"] + case["refused"] + case["wrong"] == pytest.approx(1.0) for case in cases)
+    assert [case["set"] for case in cases] == ["home", "town", "together", "held-out", "fresh"]
+    for case in cases:
+        parts = (case[name] for name in ("answered", "rightly_refused", "refused", "mistaken"))
+        assert sum(parts) == case["questions"]
+        assert case["mistaken"] <= 0.05 * case["questions"]
     assert "Questions" in capsys.readouterr().out

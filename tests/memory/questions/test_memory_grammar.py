@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memory.questions.grammar import chunks_of, holds_function_word, parse
-from memory.questions.lexicon import PHRASES
-from memory.questions.understanding import understand
+from memory.questions.reading.grammar import chunks_of, holds_function_word, parse
+from memory.questions.reading.lexicon import PHRASES
+from memory.questions.reading.understanding import understand
 
 
 def kinds_of(text: str, names: tuple[str, ...] = ()) -> list[str]:
@@ -41,13 +41,12 @@ def test_labels_are_nouns_whatever_their_words_mean() -> None:
 )
 def test_target_and_landmark(text: str, question: str, target: str | None, landmark: str | None) -> None:
     found = parse(text)
-    assert (found.question, found.target, found.landmark) == (question, target, landmark)
+    marks = [mark.text for mark in found.landmarks]
+    assert (found.question, found.target, marks) == (question, target, [landmark] if landmark else [])
     assert found.unparsed == []
 
 
-@pytest.mark.parametrize(
-    "text", ["go to the nearest car", "pick up the mug", "is the cat on the sofa or the chair", "how are you"]
-)
+@pytest.mark.parametrize("text", ["pick up the mug", "is the cat on the sofa or the chair", "how are you"])
 def test_words_that_no_rule_uses_are_reported(text: str) -> None:
     found = parse(text)
     assert found.question is None or found.unparsed or found.has("AND")

@@ -12,8 +12,8 @@ from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.errors import DimensionError, UnknownMemoryError
 from memory.merging import MergeOptions
 from memory.questions import Questions
+from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.replying import reply
-from memory.questions.understanding import ParsedQuestion
 
 SECOND = 10**9
 HOUR = 3600 * SECOND

@@ -20,6 +20,7 @@ READ = {
     "/api/map": ("mapid", "map_id"),
     "/api/path": ("map-id", "map_id"),
     "/api/sync/robot": ("name", None),
+    "/api/areas": ("name", None),
     "/metrics": ("x", None),
 }
 #: Of every address that is written to, a field that it has, misspelt.
@@ -33,6 +34,8 @@ WRITTEN = {
     "/api/consolidate": ("nwo", "now"),
     "/api/sync": ("batsh", "batch"),
     "/api/pull": ("postion", "position"),
+    "/api/areas": ("plygon", "polygon"),
+    "/api/areas/remove": ("mapid", "map_id"),
 }
 
 

@@ -19,12 +19,13 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from memory.cli import main
 from memory.serve.mcp.server import create_tool_server, serve_stdio
+from memory.serve.mcp.tools import StoreTools
 from memory.store import MemoryStore
 from memory.types import Memory
 
 READING = {
-    "ask", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many",
-    "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
+    "ask", "ask_query", "query", "last_seen", "first_seen", "near", "between", "changed_since", "how_often",
+    "how_many", "still_there", "summarise", "similar_situations", "explain", "stats", "picture",
 }  # fmt: skip
 HOUR = 3600 * 10**9
 START = 490_000 * HOUR
@@ -216,3 +217,16 @@ def test_a_misspelt_argument_is_refused_with_the_nearest(folder: Path) -> None:
         )
         with pytest.raises(ValueError, match=r"lable: unknown argument. Did you mean labels\?"):
             tool.fn_metadata.arg_model.model_validate({"lable": ["Mug"]})
+
+
+def test_a_structured_query_and_an_area_reach_the_store(folder: Path) -> None:
+    with MemoryStore.open(folder) as store:
+        store.set_area("hall", box=(0, 0, 2, 3))
+        tools = StoreTools(store)
+        near = tools.ask_query({"question": "related", "relation": "next to", "beside": "door"})
+        assert near["sentence"].startswith("No memories next to Door (memory 3)")
+        assert [hit["memory"]["id"] for hit in tools.query(labels=["Mug"], area="hall")["hits"]] == [1]
+        assert tools.ask("how many mugs are there?", area="hall")["memories"] == 1
+        assert tools.stats()["areas"] == [{"name": "hall", "map_id": "default"}]
+        with pytest.raises(ValueError, match="unknown field 'answer'"):
+            tools.ask_query({"question": "last_seen", "answer": "here"})

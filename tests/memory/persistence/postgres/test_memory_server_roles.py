@@ -12,6 +12,7 @@ import pytest
 from memory import Memory, MemoryStore, Query
 from memory.errors import StoreError, StoreReadOnlyError
 from memory.merging.motion import Motion
+from memory.persistence.postgres import schema
 from memory.persistence.postgres.upkeep import Upkeep, with_user
 from memory.query import Filter
 from memory.types import Visit
@@ -186,9 +187,13 @@ def test_only_the_owner_says_how_maps_lie_and_whom_to_trust(address: str) -> Non
                 robot.trust("robot-8", 0.0)
             with pytest.raises(StoreReadOnlyError):
                 robot.align("robot-7", frame=Motion(1.0, 2.0, 3.0))
+            with pytest.raises(StoreReadOnlyError):
+                robot.set_area("kitchen", box=(0, 0, 3, 3))
+            named = owner.set_area("kitchen", box=(0, 0, 3, 3))
+            assert robot.count(Filter(area="kitchen")) == 1
             trusted = owner.trust("robot-7", 0.2)
             aligned = owner.align("robot-7", frame=Motion(1.0, 2.0, 3.0)).operation
-            for operation in (trusted, aligned):
+            for operation in (trusted, aligned, named):
                 with pytest.raises(StoreReadOnlyError):
                     robot.undo(operation)
             undone = owner.undo(trusted)
@@ -201,3 +206,20 @@ def test_only_the_owner_says_how_maps_lie_and_whom_to_trust(address: str) -> Non
             assert robot.database.trusts() == {}
         owner.undo(undone)
         assert owner.database.trusts() == {"robot-7": 0.2}
+
+
+def test_a_store_from_before_areas_guards_them_after_its_migration(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:6])
+        with MemoryStore.open(address, dim=DIM) as owner:
+            owner.add([thing("cup")])
+            robot_address = let_in(owner, writes=True)
+    with MemoryStore.open(address) as owner, MemoryStore.open(robot_address) as robot:
+        with pytest.raises(StoreReadOnlyError):
+            robot.set_area("kitchen", box=(0, 0, 3, 3))
+        named = owner.set_area("kitchen", box=(0, 0, 3, 3))
+        with pytest.raises(StoreReadOnlyError):
+            robot.undo(named)
+        assert robot.count(Filter(area="kitchen")) == 1

@@ -21,7 +21,7 @@ def test_the_requests_are_described_offline(
     assert page.inner_text("#said") == f"{count} requests"
     page.fill("#find", "radius_m")
     shown = page.locator("#requests details:visible summary code").all_inner_texts()
-    assert shown == ["/api/query", "/api/ask"]
+    assert shown == ["/api/query", "/api/ask", "/api/areas", "/api/areas"]
     page.locator("summary", has_text="/api/query").click()
     row = page.locator("#post-api-query tr", has=page.get_by_text("k", exact=True)).first
     assert row.locator("td").all_inner_texts() == ["k", "integer (1 to 1000)", "default 10"]

@@ -47,13 +47,15 @@ def _either(words: object) -> str:
 
 
 _AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(_COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
-_ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?|\d{10,19}|now"
+_ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?"
+_ISO = rf"{_ISO}(?! at \d)|\d{{10,19}}|now"
 _MONTH_DAY = (
     rf"(?:{_either(_MONTHS)}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
     rf"|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{_either(_MONTHS)})(?:,? \d{{4}})?"
 )
 _DATE = (
     rf"{_MONTH_DAY}|"
+    r"the \d{1,2}(?:st|nd|rd|th)(?! \w+ (?:time|one))|"
     r"today|(?:the )?day before yesterday|yesterday|\d{4}-\d{2}-\d{2}"
     rf"|(?:last |this )?(?:{_either(_WEEKDAYS)})"
 )
@@ -163,8 +165,20 @@ def _day(words: str, today: int) -> int:
         return _month_day(words, month, today)
     if words[0].isdecimal():
         return parse_time(words)
+    if words.startswith("the ") and words[4].isdecimal():
+        return _day_of_month(int(words[4:-2]), today)
     back = ((today // _DAY + 3) % 7 - _WEEKDAYS.index(words.split()[-1])) % 7
     return today - (7 if back == 0 and words.startswith("last") else back) * _DAY
+
+
+def _day_of_month(day: int, today: int) -> int:
+    """Return the first nanosecond of the latest such day of a month, today included."""
+    if not 1 <= day <= 31:
+        raise ValueError(f"'{day}' is no day of a month. Use for example 'the 15th'")
+    start = today
+    while time.gmtime(start // _SECOND).tm_mday != day:
+        start -= _DAY
+    return start
 
 
 def _month_day(words: str, month: int, today: int) -> int:

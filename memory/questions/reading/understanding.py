@@ -13,11 +13,21 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from memory.questions.boxes import Relation
 from memory.questions.changes import Change
-from memory.questions.grammar import Parse, parse
-from memory.questions.refusals import LEFT_IN_A_TIME, QuestionError, check_own_place, reason_of
-from memory.questions.times import PHRASE, Span, is_clock, since_of, span_of
-from memory.types import AWAY, State
+from memory.questions.errors import QuestionError
+from memory.questions.reading.comparing import (
+    Comparing,
+    comparing_of,
+    distance_between,
+    halves_of,
+    order_of,
+)
+from memory.questions.reading.grammar import RELATION_OF, Parse, chunks_of, is_past, parse
+from memory.questions.reading.refusals import LEFT_IN_A_TIME, reason_of
+from memory.questions.reading.robot import own_place
+from memory.questions.reading.times import PHRASE, Span, is_clock, since_of, span_of
+from memory.types import AWAY, Kind, State
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
 
@@ -49,7 +59,7 @@ _PLACE = _pattern(
     rf"(?: within {_RADIUS.replace('radius', 'radius2')})?(?!\w)"
 )
 _RADIUS_OF = _pattern(rf"\b{_WITHIN}(?= \D)")
-_MAP = _pattern(r"\s(?:(?:in|on|of) (?:the )?)?map (?P<map>\S+)$")
+_MAP = _pattern(r"\s(?:(?:in|on|of) (?:the )?)?map (?P<map>[^\s,;]+)(?=\s|$)")
 _ONLY_POINT = _pattern(rf"^{_POINT}$")
 _MEMORY = _pattern(r"\b(?:memory|id) #?(\d{1,18})\b")
 _ID = _pattern(r"^#?(?P<id>\d{1,18})$")
@@ -62,6 +72,9 @@ _COMMAND = _pattern(
     r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
     r"|pose[-_]to)(?: (?P<what>.+))?$"
 )
+#: Questions that a relation to an object can limit, and relations that depend on where the robot is.
+RELATED = ("between", "how_many", "last_seen", "near", "search", "still_there", "summarise")
+SIDES: tuple[Relation, ...] = ("left of", "right of", "in front of", "behind")
 #: Words after "near" that name nothing.
 _NO_OBJECT = ("here", "there", "me", "you", "it", "past", "memory")
 
@@ -79,8 +92,17 @@ class ParsedQuestion:
         between: first and last nanosecond.
         since: nanoseconds.
         map_id: of the map.
+        area: name of an area of the store.
+        relation: to ``beside``, or to the robot.
+        beside_too: the second landmark of *between*.
+        room: words of the place that limits a relation.
+        robot: the words that mean the place of the robot.
+        comparing: a comparison of distances or sizes, or of the counts of all areas.
+        sides: two counts that are compared.
         inside: the place means a room or area, not what is around it.
-        states: any of them.
+        nearest: of several objects, the one closest to the place is meant.
+        past: the question is what was there, not what is.
+        kinds, states: any of them.
         changes: any of new, gone and moved.
         typed: the words, if they have no intent.
         problem: reason of a refusal, with ``{thing}`` for an object of the store. It does not count if the
@@ -95,7 +117,17 @@ class ParsedQuestion:
     between: Span | None = None
     since: int | None = None
     map_id: str | None = None
+    area: str | None = None
+    relation: Relation | None = None
+    beside_too: str | int | None = None
+    room: str | None = None
+    robot: str | None = None
+    comparing: Comparing | None = None
+    sides: tuple[ParsedQuestion, ParsedQuestion] | None = None
     inside: bool = False
+    nearest: bool = False
+    past: bool = False
+    kinds: tuple[Kind, ...] | None = None
     states: tuple[State, ...] | None = None
     changes: tuple[Change, ...] | None = None
     typed: str | None = None
@@ -103,8 +135,23 @@ class ParsedQuestion:
 
     def given(self) -> dict[str, Any]:
         """Return the parts that were given."""
-        hidden = ("inside", "states", "changes", "typed", "problem")
-        return {name: value for name, value in vars(self).items() if value is not None and name not in hidden}
+        hidden = (
+            "comparing",
+            "inside",
+            "nearest",
+            "past",
+            "kinds",
+            "states",
+            "changes",
+            "typed",
+            "problem",
+            "sides",
+        )
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if value is not None and value is not False and name not in hidden
+        }
 
 
 def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQuestion:
@@ -126,9 +173,14 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(_ENDS)
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
-    check_own_place(words)
+    counts = _compared_counts(words, now_ns, names)
+    if counts is not None:
+        return counts
     found = ParsedQuestion("search")
-    rest = _take_arguments(_MEMORY.sub(r"#\1", words), found, now_ns)
+    own = own_place(words)
+    if own is not None:
+        found.robot, found.relation, found.radius_m = own.words, own.relation, own.radius_m
+    rest = _take_arguments(_MEMORY.sub(r"#\1", own.rest if own else words), found, now_ns)
     command = _COMMAND.match(rest)
     if command is not None:
         found.question = command["question"].lower().replace("-", "_")
@@ -137,24 +189,40 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     if not rest:
         found.question = "between" if found.between is not None or found.since is not None else "near"
         return _completed(found, now_ns)
+    if _compare(rest, found, names):
+        return found
     parsed = parse(_spelt(rest), names)
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
         return ParsedQuestion("search", what=words, typed=words, problem=found.problem)
     found.question = parsed.question
     found.what = _object(parsed.target)
-    if found.near is None:
-        found.beside = _object(parsed.landmark)
-        found.inside = parsed.has("IN")
-        if found.beside is not None and found.radius_m is None and found.question != "nearest":
-            found.radius_m = NEARBY_M
+    found.past = is_past(parsed.functions)
+    _place_of(parsed, found)
+    if found.robot and found.relation is not None:
+        if found.question not in RELATED:
+            return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
+        found.question = "related"
+        return found
+    if parsed.question == "most":
+        found.question, found.comparing = (
+            "compare",
+            Comparing("count", order_of(_text_of(parsed, "MOST")), ()),
+        )
+        return found
     if parsed.question == "search" and parsed.has("MOVE", "LEFT"):
         found.states = AWAY
     if parsed.question == "changed_since":
         found.changes = _changes_of(parsed)
-    if parsed.question == "near":
-        found.states = ("present", "unknown")
     timed = found.between is not None or found.since is not None
+    if parsed.question == "appeared":
+        found.question = "search" if timed else "first_seen"
+    if parsed.question == "pose_to" and parsed.has("NEAREST"):
+        if found.near is None and found.beside is None and not found.robot:
+            found.question = "nearest"  # Refused with what is missing.
+        found.nearest, found.radius_m = True, None
+    if parsed.question == "near" and not timed:
+        found.states = ("present", "unknown")
     if parsed.question == "how_many" and timed and parsed.has("MOVE", "LEFT"):
         return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
     if parsed.question == "search" and not parsed.functions:
@@ -163,10 +231,88 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     return _completed(found, now_ns)
 
 
+def _place_of(parsed: Parse, found: ParsedQuestion) -> None:
+    """Set the landmarks and the relation to them."""
+    marks = parsed.landmarks
+    if not marks:
+        return
+    first = next((mark for mark in marks if mark.kind != "IN"), marks[0])
+    if found.near is not None or found.robot:
+        if first.kind == "IN":
+            found.room = first.text
+            return
+        if first.kind not in RELATION_OF:
+            return  # The point is the place of the landmark.
+        if found.robot or found.question not in RELATED:
+            word = first.text
+            raise QuestionError(
+                "text", f"I don't understand '{word}' beside a point. Ask for the point or '{word}' alone"
+            )
+    others = [mark for mark in marks if mark is not first]
+    found.beside = _object(first.text)
+    found.relation = RELATION_OF.get(first.kind)
+    found.inside = first.kind in ("IN", "ON")
+    for other in others:
+        if first.kind == other.kind == "BETWEEN":
+            found.beside_too = _object(other.text)
+        else:
+            found.room = other.text
+    if found.relation in ("between", *SIDES) or (found.relation and (found.room or found.near)):
+        found.question = "related" if found.question in RELATED else found.question
+    if found.radius_m is None and found.question not in ("nearest", "related"):
+        found.radius_m = NEARBY_M
+
+
+def _text_of(parsed: Parse, kind: str) -> str:
+    return next((chunk.text for chunk in parsed.functions if chunk.kind == kind), "")
+
+
+def _compare(rest: str, found: ParsedQuestion, names: Collection[str]) -> bool:
+    """Set the parts of a comparison of distances or sizes; return False for another question."""
+    chunks = chunks_of(rest, names)
+    ends = distance_between(chunks)
+    if ends is not None and (len(ends) == 2 or found.near is not None):
+        found.question, found.what = "distance", _object(ends[0])
+        found.beside = _object(ends[1]) if len(ends) == 2 else None
+        return len(ends) == 1 or found.near is None
+    comparing = comparing_of(chunks)
+    if comparing is None or found.near is not None:
+        return False
+    found.question, found.comparing, found.what = "compare", comparing, _object(comparing.anchor)
+    return True
+
+
+def _compared_counts(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion | None:
+    """Return a question that compares two counts; None for another question."""
+    halves = halves_of(chunks_of(words, names))
+    if halves is None:
+        return None
+    lead = "how many did you see" if halves.past else "how many"
+    first, second = (understand(f"{lead} {half}", now_ns, names) for half in halves[:2])
+    if {first.question, second.question} != {"how_many"} or first.what is None:
+        return None
+    if second.what is None:
+        second.what = first.what
+    else:
+        _inherit(first, second)
+        _inherit(second, first)
+    comparing = Comparing("count", halves.order, halves[:2], None, halves.yes_no)
+    return ParsedQuestion("compare", what=first.what, comparing=comparing, sides=(first, second))
+
+
+def _inherit(side: ParsedQuestion, other: ParsedQuestion) -> None:
+    """Take the time and place of the other side of a comparison if this one has none."""
+    if side.between is None and side.since is None:
+        side.between, side.since = other.between, other.since
+    if side.near is None and side.beside is None and side.map_id is None:
+        for part in ("near", "beside", "radius_m", "relation", "inside", "map_id"):
+            setattr(side, part, getattr(other, part))
+
+
 def _changes_of(parsed: Parse) -> tuple[Change, ...] | None:
     """Return the changes that a question names; None for all."""
     words = {chunk.text.lower() for chunk in parsed.functions if chunk.kind in ("CHANGE", "MOVE", "LEFT")}
-    if parsed.has("APPEAR") or words == {"new"}:
+    if parsed.has("APPEAR", "FIRST") or words == {"new"}:
         return ("new",)
     if parsed.has("CHANGE") or not words:
         return None
@@ -191,7 +337,7 @@ def _check_point(found: ParsedQuestion) -> None:
 def _take_arguments(words: str, found: ParsedQuestion, now_ns: int) -> str:
     """Take times, points, radii and the map out of a question, and return the rest."""
     if match := _MAP.search(words):
-        found.map_id, words = match["map"], words[: match.start()]
+        found.map_id, words = match["map"], f"{words[: match.start()]}{words[match.end() :]}"
     if match := _BETWEEN.search(words):
         found.between = _between(match["first"], match["last"], now_ns)
     elif match := _SINCE.search(words):
@@ -253,18 +399,25 @@ def _object(words: str | None) -> str | int | None:
 def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
     """Return a question with what follows from its parts."""
     timed = found.between is not None or found.since is not None
-    placed = found.near is not None or found.beside is not None
+    placed = found.near is not None or found.beside is not None or found.robot is not None
     if found.question == "nearest":
         found.question = "search"
-        if found.near is None and (found.beside is None or str(found.beside).lower() in _NO_OBJECT):
+        if (
+            found.near is None
+            and not found.robot
+            and (found.beside is None or str(found.beside).lower() in _NO_OBJECT)
+        ):
+            example = found.what or "car"
             raise QuestionError(
                 "text",
                 "'nearest' needs a point or an object to measure from. Ask for example:"
-                f" 'where is the nearest {found.what} to (3, 1)?'",
+                f" 'where is the nearest {example} to (3, 1)?'",
             )
-        found.radius_m = None
+        found.radius_m, found.relation = None, None
+        if found.what is None:
+            found.kinds, found.states = ("object",), ("present", "unknown")
         return found
-    if found.near is not None and found.radius_m is None:
+    if found.near is not None and found.radius_m is None and not found.nearest:
         found.radius_m = NEARBY_M
     if found.question == "summarise":
         if found.what is not None and not placed:
@@ -280,7 +433,7 @@ def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
         found.between, found.since = Span(found.since or 0, _LATEST), None
     if found.question == "near" and timed:
         found.question = "between"
-    if found.question == "near" and found.what is None and found.beside is not None:
+    if found.question == "near" and found.what is None and found.beside is not None and not found.relation:
         found.what, found.beside = found.beside, None
     if found.question in ("last_seen", "still_there") and timed:
         # Where an object was at a time is no question about the last time.

@@ -1,8 +1,8 @@
 """The grammar of questions: chunks of words, then an intent by the classes of the chunks.
 
-A question is cut into chunks: function words by their class (:mod:`memory.questions.lexicon`), and noun
-phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON SEE``
-*red mug* ``NEAR`` *sofa*. A noun phrase after ``NEAR`` or ``IN`` is a landmark, the other one is the target.
+A question is cut into chunks: function words by their class (:mod:`memory.questions.reading.lexicon`), and
+noun phrases of all other words. ``where did you see the red mug near the sofa`` becomes ``WHERE DO PERSON
+SEE`` *red mug* ``NEAR`` *sofa*. A noun phrase after a preposition is a landmark, the other one is the target.
 The first row of `_INTENTS` whose classes are there decides. A chunk that no row uses is refused, never left
 out.
 """
@@ -10,15 +10,16 @@ out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from memory.questions.lexicon import LONGEST, PHRASES
+from memory.questions.boxes import Relation
+from memory.questions.reading.lexicon import LONGEST, PHRASES
 from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")
-_TOKEN = re.compile(r"#?\d+(?:\.\d+)?(?!\w)|[,;]|[^\s,;]+")
+_TOKEN = re.compile(r"#?\d+(?:\.\d+)?(?![\w:-])|[,;]|[^\s,;]+")
 #: Contractions, written out.
 _CONTRACTIONS = (
     (re.compile(r"\b(wh\w+|how|that|there|it|he|she)'s\b", re.IGNORECASE), r"\1 is"),
@@ -32,7 +33,24 @@ _CONTRACTIONS = (
 _ADJECTIVES = frozenset({"ATTRIBUTE", "STAY", "CHANGE", "SIMILAR"})
 #: Classes before the first word that matters, and classes without a meaning for the intent.
 _UNSTRESSED = frozenset({"ANYONE", "DET", "FILLER", "MODAL", "PERSON"})
+#: Words of seeing that are about now.
+_SEEN_NOW = ("see", "sees", "visible", "in view", "known", "stored", "recorded", "remember", "perceive")
+#: Deeds of *anyone*; without them, *anyone* is the object of the question.
+_DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
+#: Relation to a landmark by the class of the preposition; the others mean the surroundings.
+RELATION_OF: Mapping[str, Relation] = {
+    "ON": "on",
+    "IN": "inside",
+    "NEXT": "next to",
+    "BETWEEN": "between",
+    "SIDE_LEFT": "left of",
+    "SIDE_RIGHT": "right of",
+    "SIDE_FRONT": "in front of",
+    "SIDE_BACK": "behind",
+}
+#: Classes of prepositions.
+PREPOSITIONS = frozenset({*RELATION_OF, "NEAR"})
 
 
 class Chunk(NamedTuple):
@@ -54,14 +72,14 @@ class Parse:
     Attributes:
         question: the intent, one of the questions of the store or ``"nearest"``; None if no row fits.
         target: words of what the question is about.
-        landmark: words of the object whose place is meant.
+        landmarks: the preposition of each object whose place is meant, and its words.
         functions: chunks of function words.
         unparsed: noun phrases that no rule uses.
     """
 
     question: str | None
     target: str | None
-    landmark: str | None
+    landmarks: list[Chunk] = field(default_factory=list)
     functions: list[Chunk] = field(default_factory=list)
     unparsed: list[Chunk] = field(default_factory=list)
 
@@ -88,13 +106,22 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
         size, kind = _class_at(tokens, at, known, longest_name)
         words = " ".join(tokens[at : at + size])
         if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
-            kind = "DET" if words.lower() == "different" else "NOUN"
+            kind = "DET" if words.lower() in ("different", "parked") else "NOUN"
         if kind == "NOUN" and chunks and chunks[-1].kind == "NOUN":
             chunks[-1] = Chunk("NOUN", f"{chunks[-1].text} {words}")
         else:
             chunks.append(Chunk(kind, words))
         at += size
     return chunks
+
+
+def is_past(chunks: Sequence[Chunk]) -> bool:
+    """Return True if a question is about what was there: *were there*, *did you see*, *have you seen*."""
+    past = ("was", "were", "did", "had", "been")
+    return any(
+        chunk.text.lower() in past or (chunk.kind == "SEE" and chunk.text.lower() not in _SEEN_NOW)
+        for chunk in chunks
+    )
 
 
 def holds_function_word(label: str) -> bool:
@@ -153,20 +180,22 @@ _INTENTS = (
     Intent("been_here", "KNOW|SEE|BE HERE", target=False, first="DO|HAVE|BE", also="CHANGE"),
     Intent("seen_before", "SEE|KNOW|CHANGE THIS", target=False, first="DO|HAVE|BE"),
     Intent("seen_before", "SEE|KNOW ID EVER"),
+    Intent("most", "WHERE|WHICH MOST", target=True, also="WHERE|MOST"),
     Intent("how_often", "OFTEN", target=True),
     Intent("how_often", "LONG SEE", target=True),
     Intent("first_seen", "LONG", target=True),
     Intent("how_many", "COUNT", also="MOVE|LEFT|STILL|APPEAR|HAPPEN"),
     Intent("last_seen", "WHERE MOVE|LEFT|GO|STAY", target=True, also="LAST|WHEN"),
-    Intent("pose_to", "GO", target=True, first="GO|HOW|SHOW", also="FIND"),
+    Intent("pose_to", "GO", target=True, first="GO|HOW|SHOW", also="FIND|NEAREST|WHERE"),
     Intent("first_seen", "FIRST|SINCE", target=True, also="WHEN|WHERE|APPEAR|HAPPEN"),
     Intent("first_seen", "WHEN APPEAR", target=True, also="WHERE"),
     Intent("nearest", "NEAREST", target=True, also="WHERE|FIND"),
-    Intent("near", "NEAREST", target=False, landmark=True),
-    Intent("last_seen", "WHERE|WHEN|POSITION", target=True, also="LAST|FIND|WHERE|WHEN"),
+    Intent("nearest", "NEAREST", target=False),
+    Intent("last_seen", "WHERE|WHEN|POSITION", target=True, also="LAST|FIND|WHERE|WHEN|HAPPEN"),
     Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
+    Intent("search", "MOVE WHAT|ANYTHING", target=False, landmark=True),
     Intent("search", "FIND ALL|ANY", target=True),
     Intent("last_seen", "FIND", target=True, also="LAST"),
     Intent(
@@ -176,6 +205,8 @@ _INTENTS = (
         first="BE|HAVE|DO|WHAT",
         also="STILL",
     ),
+    Intent("appeared", "APPEAR DO|BE|HAVE", target=True, first="DO|BE|HAVE"),
+    Intent("changed_since", "FIRST SEE", target=False, landmark=False),
     Intent("changed_since", "CHANGE|MOVE|LEFT|APPEAR", target=False, also="CHANGE|MOVE|LEFT|APPEAR"),
     Intent("summarise", "DESCRIBE"),
     Intent("summarise", "SEE|KNOW WHAT", target=False, landmark=False, first="SHOW"),
@@ -194,7 +225,7 @@ _INTENTS = (
 #: Classes that change what is asked: a row that does not name them does not fit.
 _MEANINGFUL = frozenset({
     "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "FIND", "FIRST", "GO", "HAPPEN", "LAST", "LEFT", "LONG", "MOVE",
-    "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "WHEN", "WHERE",
+    "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "WHEN", "WHERE",
 })  # fmt: skip
 
 
@@ -211,30 +242,34 @@ def parse(text: str, names: Collection[str] = ()) -> Parse:
         for place, chunk in enumerate(chunks)
         if chunk.kind != "NOUN" and (chunk.kind not in ("AND", "STOP") or _joins(chunks, place))
     ]
-    target, landmark, unparsed = _nouns_of(chunks)
+    target, landmarks, unparsed = _nouns_of(chunks)
+    if any(mark.kind == "BETWEEN" for mark in landmarks):
+        functions = [chunk for chunk in functions if chunk.kind != "AND"]
     kinds = frozenset(chunk.kind for chunk in functions)
+    if target is None and "ANYONE" in kinds and kinds & {"BE", "SEE", "STAY"} and not kinds & _DEEDS:
+        target = "person"
     first = next((chunk.kind for chunk in functions if chunk.kind not in _UNSTRESSED), "")
     if target is not None and _ID.match(target):
         kinds |= {"ID"}
-    fitting = (row.question for row in _INTENTS if _fits(row, kinds, target, landmark, first))
+    fitting = (row.question for row in _INTENTS if _fits(row, kinds, target, bool(landmarks), first))
     question = next(fitting, None)
-    if question is None and target is not None and kinds <= _SILENT | {"ID", "IN", "NEAR"}:
+    if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:
         question = "search"
-    return Parse(question, target, landmark, functions, unparsed)
+    return Parse(question, target, landmarks, functions, unparsed)
 
 
 class _Nouns(NamedTuple):
     """Noun phrases of a question: see :class:`Parse`."""
 
     target: str | None
-    landmark: str | None
+    landmarks: list[Chunk]
     unparsed: list[Chunk]
 
 
 def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
     """Tell target and landmark apart by the function words in front of them."""
     target: tuple[int, str] | None = None
-    landmark: str | None = None
+    landmarks: list[Chunk] = []
     unparsed: list[Chunk] = []
     nearest = any(chunk.kind == "NEAREST" for chunk in chunks)
     for place, chunk in enumerate(chunks):
@@ -243,16 +278,32 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
         before = next((each.kind for each in reversed(chunks[:place]) if each.kind not in _SILENT), "")
         to = any(each.kind == "TO" for each in chunks[max(place - 2, 0) : place])
         nearest_to = nearest and (to or (before == "NEAREST" and target is not None))
-        if landmark is None and (before in ("IN", "NEAR") or nearest_to):
-            landmark = chunk.text
+        if before in PREPOSITIONS and _may_follow(landmarks, before):
+            landmarks.append(Chunk(before, chunk.text))
+        elif before == "AND" and landmarks and landmarks[-1].kind == "BETWEEN":
+            landmarks.append(Chunk("BETWEEN", chunk.text))
+        elif not landmarks and (nearest_to or _leaves(chunks[:place])):
+            landmarks.append(Chunk("NEAREST" if nearest_to else "IN", chunk.text))
         elif target is None:
             target = (place, chunk.text)
-        elif landmark is None and before == "NOUN" and chunks[place - 1].kind in _SILENT:
+        elif not landmarks and before == "NOUN" and chunks[place - 1].kind in _SILENT:
             # A bottle of water, the letter from the bank.
             target = (target[0], " ".join(each.text for each in chunks[target[0] : place + 1]))
         else:
             unparsed.append(chunk)
-    return _Nouns(None if target is None else target[1], landmark, unparsed)
+    return _Nouns(None if target is None else target[1], landmarks, unparsed)
+
+
+def _may_follow(landmarks: Sequence[Chunk], preposition: str) -> bool:
+    """Return True if another landmark may follow: one place to be in, and one object to be at."""
+    return not any((mark.kind == "IN") == (preposition == "IN") for mark in landmarks)
+
+
+def _leaves(chunks: Sequence[Chunk]) -> bool:
+    """Return True after words such as *disappeared from*, which name the place that something left."""
+    said = [chunk for chunk in chunks if chunk.kind not in ("DET", "FILLER", "ALL")]
+    moved = bool(said) and said[-1].kind == "MOVE" and said[-1].text.lower().endswith(" from")
+    return moved or (len(said) > 1 and said[-1].text.lower() == "from" and said[-2].kind in ("MOVE", "LEFT"))
 
 
 def _joins(chunks: Sequence[Chunk], place: int) -> bool:
@@ -261,12 +312,10 @@ def _joins(chunks: Sequence[Chunk], place: int) -> bool:
     return after == "NOUN" and any(each.kind == "NOUN" for each in chunks[:place])
 
 
-def _fits(
-    intent: Intent, kinds: frozenset[str], target: str | None, landmark: str | None, first: str
-) -> bool:
+def _fits(intent: Intent, kinds: frozenset[str], target: str | None, landmark: bool, first: str) -> bool:
     if intent.target is not None and intent.target != (target is not None):
         return False
-    if intent.landmark is not None and intent.landmark != (landmark is not None):
+    if intent.landmark is not None and intent.landmark != landmark:
         return False
     if intent.first and first not in intent.first.split("|"):
         return False

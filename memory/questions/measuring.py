@@ -1,0 +1,144 @@
+"""Answers to parsed questions about relations, distances and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memory.areas import Area, find_area
+from memory.persistence.filters import in_region
+from memory.questions.answers import Answer, HowMany
+from memory.questions.asking import Questions
+from memory.questions.boxes import RobotPose
+from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
+from memory.questions.errors import QuestionError
+from memory.questions.reading.times import until_now
+from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
+from memory.terms import fold
+
+
+class Where(NamedTuple):
+    """An area, or None for all of a map, and the map."""
+
+    area: str | None
+    map_id: str
+
+
+def area_of(questions: Questions, words: Any, map_id: str | None) -> Where | None:
+    """Return the area that words name, or ``None``.
+
+    Raises:
+        UnknownAreaError: areas of several maps have the name.
+    """
+    if not isinstance(words, str) or not words:
+        return None
+    found = [each for each in questions.store.areas() if fold(each.name) == fold(words)]
+    found = [each for each in found if map_id in (None, each.map_id)]
+    if len(found) > 1:
+        find_area(found, words, map_id)  # Raises with the names of the maps.
+    return Where(found[0].name, found[0].map_id) if found else None
+
+
+def areas_around(areas: tuple[Area, ...], x: float, y: float, map_id: str) -> list[str]:
+    """Return the names of the areas that a point lies in."""
+    return [
+        area.name for area in areas if area.map_id == map_id and in_region(np.array([[x, y]]), area.region)[0]
+    ]
+
+
+def answer_related(questions: Questions, asked: ParsedQuestion, pose: RobotPose | None, k: int) -> Related:
+    """Answer a question with a relation."""
+    if asked.relation is None:
+        raise QuestionError("relation", "'related' needs a relation, such as on or next to")
+    beside = asked.beside
+    if asked.near is not None and beside is not None:
+        # Of several objects of one name, the one at the given point is meant.
+        end = questions.distance(beside, near=asked.near, map_id=asked.map_id)
+        if end.distance_m is None or end.distance_m > NEARBY_M:
+            raise QuestionError("near", f"I don't know a {beside} within {NEARBY_M:g} m of {end.other}")
+        beside = end.memories[0].id
+    span = _span_of(asked)
+    return questions.related(
+        asked.relation, beside, asked.beside_too, what=asked.what, map_id=asked.map_id, area=asked.area,
+        between_ns=span, pose=pose, limit=k,
+    )  # fmt: skip
+
+
+def _span_of(asked: ParsedQuestion) -> tuple[int, int] | None:
+    """Return the time of a question; None for now."""
+    span = asked.between if asked.since is None else until_now(asked.since)
+    return None if span is None else (span[0], span[1])
+
+
+def answer_distance(questions: Questions, asked: ParsedQuestion) -> Distance:
+    """Answer how far two objects are apart."""
+    if asked.what is None:
+        raise QuestionError("what", "'distance' needs an object")
+    if asked.near is None and isinstance(asked.beside, str) and not questions.knows(asked.beside):
+        where = area_of(questions, asked.beside, asked.map_id)
+        if where is not None:
+            centre = find_area(questions.store.areas(), where.area or "", where.map_id).centre
+            return questions.distance(asked.what, near=centre, map_id=where.map_id)
+    return questions.distance(asked.what, asked.beside, near=asked.near, map_id=asked.map_id, area=asked.area)
+
+
+def answer_comparison(
+    questions: Questions, asked: ParsedQuestion, ask: Callable[[ParsedQuestion], Answer]
+) -> Comparison:
+    """Answer a comparison; ``ask`` answers the questions of its sides."""
+    comparing = asked.comparing
+    if comparing is None:
+        raise QuestionError("comparing", "'compare' needs a measure and what is compared")
+    if comparing.measure == "distance":
+        return questions.closer(
+            asked.what, comparing.choices, order=comparing.order, yes_no=comparing.yes_no, map_id=asked.map_id
+        )
+    if comparing.measure == "size":
+        return questions.larger(
+            comparing.choices, order=comparing.order, yes_no=comparing.yes_no, map_id=asked.map_id
+        )
+    if asked.sides is not None:
+        sides = [
+            Side(
+                words if str(side.what) in words else f"{side.what} {words}", _count_of(questions, ask(side))
+            )
+            for words, side in zip(comparing.choices, asked.sides, strict=True)
+        ]
+    else:
+        areas = [each for each in questions.store.areas() if asked.map_id in (None, each.map_id)]
+        if not areas:
+            raise QuestionError(
+                "area",
+                "No areas are set, so there are no rooms to compare. Set them with recall area, or ask for"
+                f" example: 'how many {asked.what} are there?'",
+            )
+        sides = [
+            Side(
+                area.name,
+                _count_of(
+                    questions,
+                    questions.how_many(
+                        asked.what, map_id=area.map_id, area=area.name, between_ns=_span_of(asked)
+                    ),
+                ),
+            )
+            for area in areas
+        ]
+        if not questions.knows(str(asked.what)) and all(not side.value for side in sides):
+            sides = [Side(str(asked.what), None)]
+    return compared("count", comparing.order, str(asked.what), tuple(sides), yes_no=comparing.yes_no)
+
+
+def _count_of(questions: Questions, answer: Answer) -> float | None:
+    """Return the number of an answer: what is there now, or was seen in a time; None if it is unknown."""
+    if isinstance(answer, Related):
+        return len(answer.memories)
+    if not isinstance(answer, HowMany):
+        return None
+    if answer.memories == 0 and not questions.knows(answer.what.partition(" (read for ")[0]):
+        return None
+    return (
+        answer.memories if answer.between_ns is not None or answer.past else answer.by_state.get("present", 0)
+    )

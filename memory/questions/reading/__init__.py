@@ -1,0 +1,1 @@
+"""Reading of questions: words to a structured question, without a store."""

@@ -1,0 +1,182 @@
+"""Function words of questions, by class. All other words are content: names of objects and places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Words and fixed phrases of each class. Of several phrases that begin at a word the longest counts.
+_CLASSES: Mapping[str, str] = {
+    "WHERE": """
+        where, wheres, whereabouts, which room, in which room, what room, in what room, which map, which
+        area, in which area, what area, which place, in which place, which part, in which part, at which
+        place
+    """,
+    "WHEN": """
+        when, what time, at what time, how long ago, which day, on which day, what day, on what day, what
+        date, which date, how long has it been since, how long is it since, how much time has passed since
+    """,
+    "SINCE": "since when",
+    "WHAT": "what, whats",
+    "WHICH": "which",
+    "WHO": "who, whom, whose",
+    "WHY": "why",
+    "HOW": "how",
+    "COUNT": "how many, how much, number of, total number of, count of, amount of, count, number",
+    "OFTEN": "how often, how many times, how frequently, frequency of, visits of",
+    "LONG": "how long, how much time, for how long, for how many days, how many days, how many hours",
+    "FAR": """
+        how far, how far away, how far apart, distance, the distance, distance between, distance from, how
+        close, how near, how many metres, how many meters, how many metres away, how many meters away, far
+        apart
+    """,
+    "BE": "am, is, are, was, were, be, been, being",
+    "HAVE": "has, have, had, contain, contains, contained, hold, holds, own, owns, possess",
+    "DO": "do, does, did",
+    "MODAL": "can, could, would, may, might, must",
+    "ADVICE": "should, shall, ought to",
+    "FUTURE": "will, wont, going to, tomorrow, next week, next month, next year, next time",
+    "SEE": """
+        crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed,
+        observe, observed, detect, detected, meet, met, spot, spotted, encounter, encountered, remember,
+        remembered, sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass
+        by, passed by, come across, came across, look at, looked at, known, found, sighting, sightings,
+        sighting of, sight of, pass, passed, pass through, passed through, drive past, drive through,
+        drove through, run into, ran into, bump into, bumped into, come by, cross paths with, be seen
+    """,
+    "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
+    "STAY": """
+        got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
+        sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
+        hung, stored away, hiding, hidden, resting, sleeping
+    """,
+    "LEFT": "left, leave, leaving",
+    "MOVE": """
+        missing from, disappeared from, gone from, vanished from, removed from, taken from, moved, move,
+        moves, taken, take, took, take away, removed, remove, disappeared, disappear, vanished, vanish,
+        gone, missing, away, lost, left behind, gone missing, go missing, went, went missing, went away,
+        moved away, drive away, drive off, walk away, walked away, ran away, driven off, drove off, driven
+        away, drove away, stolen, picked up, pick up, collected
+    """,
+    "CHANGE": "changed, change, changes, new, different, difference, the difference",
+    "APPEAR": """
+        appear, appeared, arrive, arrived, get here, got here, get there, delivered, brought, come, came,
+        show up, showed up, shown up, turn up, turned up
+    """,
+    "HAPPEN": """
+        ring, rang, rung, happen, happened, happens, happening, went on, going on, take place, took place
+    """,
+    "SHOW": """
+        show, list, search, search for, give, display, tell, tell about, give details of, details of
+    """,
+    "FIND": "can not find, cannot find, find, need, want, locate, look for, looking for",
+    "GO": """
+        go to, drive to, navigate to, head to, move to, bring to, take to, guide to, lead to, get to,
+        travel to, come to, take me to, bring me to, guide me to, lead me to, go, drive, navigate, get me
+        to, the way to, way to, path to, route to, directions to, direction to, pose to, the route to, the
+        path to, go towards
+    """,
+    "DESCRIBE": """
+        describe, description of, short description of, brief description of, a description of, summarise,
+        summarize, summary of, summary, overview of, overview
+    """,
+    "SIMILAR": """
+        similar to, similar, alike, like, looks like, look like, resembles, resemble, most similar to,
+        most similar
+    """,
+    "NEAREST": """
+        nearest, closest, nearest one to, closest one to, nearest to, closest to, nearest from, closest
+        from
+    """,
+    "STILL": "still",
+    "FIRST": "first, for the first time, the first time, first time, earliest",
+    "LAST": """
+        last, latest, newest, most recent, most recently, the last time, last time, recent, the most
+        recent, for the last time
+    """,
+    "EVER": "ever, already, yet, before, earlier, previously, in the past",
+    "NOW": "now, right now, currently, at the moment, at present, these days",
+    "THERE": """
+        there, here and there, present, in place, in the memory, in your memory, in memory, in the store,
+        in your store, anywhere, somewhere, exist, exists, around
+    """,
+    "HERE": """
+        here, around here, in here, nearby, this place, that place, this spot, this location, this area,
+        this street, this room, this corner
+    """,
+    "THIS": "this, that, it, these, those, them, this one, that one, this thing, this object",
+    "ANYTHING": """
+        anything, something, everything, thing, things, object, objects, stuff, memories, memory, labels,
+        classes, situation, situations, observation, observations, it all, event, events, item, items, all
+        memories, anything else, something else, everything else
+    """,
+    "PERSON": "i, you, we, me, us, the robot, robot, they",
+    "ANYONE": "anyone, anybody, someone, somebody",
+    "DET": """
+        the, a, an, my, your, our, his, her, their, its, some, teh, other, distinct, another, one of, some
+        of
+    """,
+    "ALL": "all, every, each, all of, all the, any of the, each of",
+    "ANY": "any, any of",
+    "POSITION": """
+        last place, last position, position of, location of, place of, pose of, coordinates of,
+        whereabouts of, spot of, position, location, coordinates, current position of, last known position
+        of, last known location of, last position of, last location of, current location of, latest
+        position of
+    """,
+    "OF": "of, about, for, with",
+    "TO": "to, from",
+    "IN": "in, inside, within, inside of, into",
+    "ON": "on, on top of, on the top of, atop, onto",
+    "NEXT": "next to, beside, besides, adjacent to, alongside, right next to",
+    "BETWEEN": "between, in between",
+    "SIDE_LEFT": "left of, to the left of, on the left of, on the left side of",
+    "SIDE_RIGHT": "right of, to the right of, on the right of, on the right side of",
+    "SIDE_FRONT": "in front of, ahead of",
+    "SIDE_BACK": "behind, in back of, at the back of, beyond",
+    "NEAR": "near, close to, around the, by, at, along, in the vicinity of, nearby to, around",
+    "SIDE": """
+        on the left, on the right, above, below, under, underneath, beneath, opposite, across from,
+        across, facing, away from, far from, north of, south of, east of, west of, to the side of
+    """,
+    "AND": "and, or, then, plus, as well as, versus, vs",
+    "NOT": "not, no, without, except, unless, other than, but, none, never, neither, nor",
+    "MORE": "more, fewer, less, as many, the same number of, same number of",
+    "MOST": "most, the most, most of the, fewest, the fewest, least, the least",
+    "CLOSER": """
+        closer, nearer, farther, further, closer to, nearer to, farther from, further from, farther away
+    """,
+    "BIGGER": "bigger, larger, smaller, bigger than, larger than, smaller than",
+    "THAN": "than",
+    "COMPARE": """
+        more often, less often, older, newer, faster, slower, largest, biggest, smallest, longest
+    """,
+    "ATTRIBUTE": """
+        color, colour, size, weight, owner, brand, make, price, age, material, shape, temperature, height,
+        width, length, speed, belong, belongs, made of, fast, big, tall, heavy, old, heading, direction,
+        license plate, licence plate, mood, smell, taste, value, cost
+    """,
+    "FILLER": """
+        check whether, check if, see whether, see if, find out whether, verify that, verify whether, hey,
+        hi, hello, remind, any idea, any ideas, happen to, i wonder, wondering, would like, ok, okay,
+        well, please, thanks, thank you, exactly, just, really, actually, else, that, again, so, so far,
+        at all, in total, altogether, total, up, me, out, too, also, currently there, right, kind of,
+        kinds of, sort of, types of, type of, a lot of, as, place where, spot where, the place where, the
+        spot where, there is, in the house, in the flat, at home, in our home, in the home, in my home, in
+        town, in the town, on the road, on the street, along the road, along the street, together,
+        overall, hello robot
+    """,
+}
+
+
+def _table() -> dict[tuple[str, ...], str]:
+    table: dict[tuple[str, ...], str] = {}
+    for name, phrases in _CLASSES.items():
+        for phrase in phrases.split(","):
+            table.setdefault(tuple(phrase.split()), name)
+    return table
+
+
+#: Class of each phrase, by its words.
+PHRASES = _table()
+#: Words of the longest phrase.
+LONGEST = max(map(len, PHRASES))

@@ -1,0 +1,277 @@
+"""Questions about relations, distances and comparisons, one method each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from memory.query import Filter
+from memory.questions.boxes import (
+    AROUND_ROBOT_M,
+    BESIDE_M,
+    JUDGES,
+    SIZED,
+    Box,
+    Order,
+    Relation,
+    RobotPose,
+    box_of,
+    gap_m,
+    is_between,
+    side_of,
+    side_of_robot,
+)
+from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
+from memory.questions.errors import QuestionError, pose_missing
+from memory.questions.meaning import Meanings, Target, What
+from memory.store import MemoryStore
+from memory.types import AWAY, Kind, Memory, State
+from memory.wording.words import name, point
+
+#: Maximum landmarks of one name, and maximum candidates around each.
+MOST_LANDMARKS, MOST_CANDIDATES = 64, 2000
+_NOW: tuple[State, ...] = ("present", "unknown")
+_THINGS: tuple[Kind, ...] = ("object", "note")
+
+
+class SpatialQuestions:
+    """Base of :class:`memory.questions.Questions`: questions that compare positions and boxes."""
+
+    _store: MemoryStore
+    _meanings: Meanings
+
+    def related(
+        self,
+        relation: Relation,
+        landmark: What | None,
+        second: What | None = None,
+        *,
+        what: What | None = None,
+        map_id: str | None = None,
+        area: str | None = None,
+        between_ns: tuple[int, int] | None = None,
+        pose: RobotPose | None = None,
+        limit: int = 50,
+    ) -> Related:
+        """Find memories in a relation to an object, by the boxes of both.
+
+        The thresholds are those of :mod:`memory.questions.boxes`.
+
+        Args:
+            relation: to the landmark.
+            landmark: label, words, id or vector; ``None`` for the robot.
+            second: the other landmark of ``"between"``.
+            what: object that is asked for; ``None`` for all.
+            map_id, area: where; ``None`` for everywhere.
+            between_ns: time in which it was seen; ``None`` for what is there now.
+            pose: x, y in metres and yaw in radians of the robot, for left, right, in front and behind.
+            limit: maximum number of memories.
+
+        Raises:
+            QuestionError: the pose, the second landmark or the size of the landmark is missing.
+        """
+        words = "" if what is None else self._meanings.of(what, map_id).words
+        sides = relation in ("left of", "right of", "in front of", "behind")
+        if sides and pose is None:
+            raise QuestionError("text", pose_missing(relation))
+        if landmark is None:
+            if pose is None or not sides:
+                raise QuestionError("beside", f"'{relation}' needs an object, such as the table")
+            wanted = self._candidates(what, map_id, area, between_ns, (pose[0], pose[1], AROUND_ROBOT_M))
+            found = [each for each, box in wanted if side_of_robot(box, pose) == relation]
+            return Related(relation, words, (), tuple(found[:limit]), between_ns, pose)
+        landmarks = self._landmarks(landmark, map_id, area)
+        others = None if second is None else self._landmarks(second, map_id, area)
+        if not landmarks or others == []:
+            missing = self._meanings.of(landmark if not landmarks or second is None else second, map_id)
+            raise QuestionError("beside", self._unknown(missing))
+        if relation == "between":
+            if others is None:
+                raise QuestionError("beside", "'between' needs two objects, such as the sofa and the door")
+            return self._between(landmarks, others, what, words, area, between_ns, limit)
+        if relation in SIZED and all(box.volume == 0.0 for _, box in landmarks):
+            mark = landmarks[0][0]
+            raise QuestionError(
+                "beside",
+                f"The size of {name(mark)} is not known, so I cannot say what is {relation} it. Ask for"
+                f" example: 'what is near the {mark.label.lower()}?'",
+            )
+        hits: dict[int, Memory] = {}
+        used = []
+        for mark, box in landmarks:
+            reach = math.hypot(box.length, box.width) + 2 * BESIDE_M
+            near = self._candidates(what, mark.map_id, area, between_ns, (box.x, box.y, reach))
+            fitting = [
+                each
+                for each, other in near
+                if each.id != mark.id
+                and (
+                    JUDGES[relation](other, box)
+                    if relation in JUDGES
+                    else pose is not None and side_of(other, box, pose) == relation
+                )
+            ]
+            if fitting:
+                used.append(mark)
+            hits |= {each.id or 0: each for each in fitting}
+        marks = tuple(used) or (landmarks[0][0],)
+        return Related(relation, words, marks, _latest_first(hits.values())[:limit], between_ns, pose)
+
+    def _between(
+        self,
+        firsts: Sequence[tuple[Memory, Box]],
+        seconds: Sequence[tuple[Memory, Box]],
+        what: What | None,
+        words: str,
+        area: str | None,
+        between_ns: tuple[int, int] | None,
+        limit: int,
+    ) -> Related:
+        """Answer for the closest pair of landmarks."""
+        pairs = [
+            (math.dist(a[1][:2], b[1][:2]), a, b)
+            for a in firsts
+            for b in seconds
+            if a[0].id != b[0].id and a[0].map_id == b[0].map_id
+        ]
+        if not pairs:
+            raise QuestionError("beside", "Both objects of 'between' must be different and in one map")
+        length, (first, start), (second, end) = min(pairs, key=lambda pair: pair[0])
+        circle = ((start.x + end.x) / 2, (start.y + end.y) / 2, length)
+        near = self._candidates(what, first.map_id, area, between_ns, circle)
+        found = [
+            each
+            for each, box in near
+            if each.id not in (first.id, second.id)
+            and is_between(box, start, end)
+            and not (start.covers(box.x, box.y) or end.covers(box.x, box.y))
+        ]
+        return Related("between", words, (first, second), _latest_first(found)[:limit], between_ns)
+
+    def distance(
+        self,
+        what: What,
+        other: What | None = None,
+        *,
+        near: tuple[float, ...] | None = None,
+        map_id: str | None = None,
+        area: str | None = None,
+    ) -> Distance:
+        """Measure the distance between two objects, or of one from a point.
+
+        Of several objects of one name, the two that are closest to each other are meant.
+
+        Args:
+            what, other: see :class:`memory.questions.Questions`.
+            near: x, y in metres, in place of ``other``.
+            map_id, area: where; ``None`` for everywhere.
+
+        Raises:
+            QuestionError: the objects are in different maps, or the second one is missing.
+        """
+        words = self._meanings.of(what, map_id).words
+        first = self._landmarks(what, map_id, area)
+        if near is not None:
+            ends = [(math.dist(box[:2], near[:2]), memory) for memory, box in first]
+            if not ends:
+                return Distance(words, point(near), (), None)
+            far, memory = min(ends, key=lambda end: end[0])
+            return Distance(words, point(near), (memory,), far)
+        if other is None:
+            raise QuestionError("beside", "'distance' needs a second object or a point")
+        second = self._landmarks(other, map_id, area)
+        named = self._meanings.of(other, map_id).words
+        if not first or not second:
+            return Distance(words, named, tuple(memory for memory, _ in (*first[:1], *second[:1])), None)
+        pairs = [
+            (math.dist(a[1][:2], b[1][:2]), a, b)
+            for a in first
+            for b in second
+            if a[0].map_id == b[0].map_id and a[0].id != b[0].id
+        ]
+        if not pairs:
+            raise QuestionError("beside", f"{words} and {named} are not two objects of one map")
+        far, (one, box), (two, end) = min(pairs, key=lambda pair: pair[0])
+        gap = gap_m(box, end) if box.volume and end.volume else None
+        return Distance(words, named, (one, two), far, gap)
+
+    def closer(
+        self,
+        anchor: What,
+        choices: Sequence[str | int],
+        *,
+        order: Order,
+        yes_no: bool,
+        map_id: str | None = None,
+    ) -> Comparison:
+        """Compare the distances of several objects from one."""
+        sides = []
+        for choice in choices:
+            sides.append(Side(str(choice), self.distance(choice, anchor, map_id=map_id).distance_m))
+        return compared(
+            "distance", order, self._meanings.of(anchor, map_id).words, tuple(sides), yes_no=yes_no
+        )
+
+    def larger(
+        self, choices: Sequence[str | int], *, order: Order, yes_no: bool, map_id: str | None = None
+    ) -> Comparison:
+        """Compare the volumes of the boxes of objects; of several of one name, the largest counts.
+
+        Raises:
+            QuestionError: the size of an object is not known.
+        """
+        sides = []
+        for choice in choices:
+            known = [box.volume for _, box in self._landmarks(choice, map_id, None)]
+            if known and max(known) == 0.0:
+                raise QuestionError(
+                    "what",
+                    f"The size of {choice} is not known. I can answer where, when and how many. Ask for"
+                    f" example: 'where is the {choice}?'",
+                )
+            sides.append(Side(str(choice), max(known, default=None)))
+        return compared("size", order, "", tuple(sides), yes_no=yes_no)
+
+    def _landmarks(self, what: What, map_id: str | None, area: str | None) -> list[tuple[Memory, Box]]:
+        """Return the memories of a landmark with their boxes: those that are there, else those that left."""
+        meant = self._meanings.of(what, map_id, area=area)
+        found = self._meanings.memories(meant, newest_first=True, limit=MOST_LANDMARKS)
+        boxes = [(memory, box) for memory in found if (box := box_of(memory)) is not None]
+        return [pair for pair in boxes if pair[0].state not in AWAY] or boxes
+
+    def _candidates(
+        self,
+        what: What | None,
+        map_id: str | None,
+        area: str | None,
+        between_ns: tuple[int, int] | None,
+        circle: tuple[float, float, float],
+    ) -> list[tuple[Memory, Box]]:
+        """Return memories in a circle with their boxes: what is there now, or was seen in a time."""
+        if what is not None:
+            meant = self._meanings.of(what, map_id, between_ns, circle, area)
+            found = self._meanings.memories(meant, newest_first=between_ns is None, limit=MOST_CANDIDATES)
+        else:
+            parts: dict[str, Any] = {"map_id": map_id, "area": area, "circle": circle}
+            if between_ns is None:
+                wanted = Filter(kinds=_THINGS, states=_NOW, **parts)
+                found = self._store.find(wanted, limit=MOST_CANDIDATES, vectors=False)
+            else:
+                wanted = Filter(kinds=(*_THINGS, "event"), between_ns=between_ns, **parts)
+                found = self._store.find_seen(wanted, limit=MOST_CANDIDATES, vectors=False)[0]
+        there = [each for each in found if between_ns is not None or each.state not in AWAY]
+        return [(each, box) for each in there if (box := box_of(each)) is not None]
+
+    def _unknown(self, meant: Target) -> str:
+        counts = self._store.label_counts()
+        known = next((label for label in sorted(counts, key=lambda label: -counts[label]) if label), "mug")
+        return (
+            f"I don't know an object called '{meant.words}' with a position. Ask for example: 'what is near"
+            f" the {known.lower()}?'"
+        )
+
+
+def _latest_first(memories: Any) -> tuple[Memory, ...]:
+    ordered = sorted(memories, key=lambda memory: (memory.last_sight_ns, memory.id or 0), reverse=True)
+    return tuple(ordered)

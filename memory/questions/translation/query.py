@@ -1,0 +1,223 @@
+"""A question as a JSON object, checked field by field.
+
+Programs and language models can ask so; the object means the same as a question in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+from memory.exchange.times import parse_time
+from memory.questions.boxes import RELATIONS, Measure, Order
+from memory.questions.errors import QuestionError
+from memory.questions.reading.comparing import Comparing
+from memory.questions.reading.times import Span
+from memory.questions.reading.understanding import MOST_CHARACTERS, NEARBY_M, ParsedQuestion
+from memory.types import KINDS, STATES
+
+#: Names of questions, and what each asks.
+QUESTIONS: Mapping[str, str] = {
+    "last_seen": "where and when what was last seen",
+    "first_seen": "where and when what was first seen, how long it has been there",
+    "still_there": "whether what is still there",
+    "how_many": "how many of what there are, also: is there any",
+    "how_often": "how often and how long what was seen",
+    "near": "what is around a point, or around beside",
+    "related": "what stands in relation to beside (and second)",
+    "distance": "how far what is from beside or near",
+    "compare": "which of choices is closer to what (measure distance) or larger (size); or in which area most"
+    " of what are (count, without choices)",
+    "between": "what was seen in a time",
+    "changed_since": "what is new, gone or moved since a time",
+    "search": "all memories of what",
+    "summarise": "a summary of an area, a map or everything",
+    "pose_to": "where to drive to reach what",
+}
+#: Fields and what each means.
+FIELDS: Mapping[str, str] = {
+    "question": "one of the names",
+    "what": "object that is asked for: a label, words of its caption, or the id of a memory",
+    "near": "x, y in metres",
+    "radius_m": "around near or beside, in metres",
+    "beside": "object whose place is meant: words or id",
+    "relation": f"to beside: {', '.join(RELATIONS)}",
+    "second": "second object of the relation between",
+    "area": "name of an area",
+    "map_id": "name of a map",
+    "between": "first and last time, ISO 8601",
+    "since": "start time, ISO 8601",
+    "kinds": f"any of {', '.join(KINDS)}",
+    "states": f"any of {', '.join(STATES)}",
+    "measure": f"of compare: {', '.join(get_args(Measure))}",
+    "order": f"of compare: {', '.join(get_args(Order))}",
+    "choices": "of compare: names of two or more objects",
+}
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a structured query."""
+    names = {"type": "array", "items": {"type": "string"}}
+    numbers = {"type": "array", "items": {"type": "number"}}
+    kinds: dict[str, dict[str, Any]] = {
+        "question": {"enum": list(QUESTIONS)},
+        "what": {"type": ["string", "integer"]},
+        "near": numbers | {"minItems": 2, "maxItems": 3},
+        "radius_m": {"type": "number", "minimum": 0},
+        "beside": {"type": ["string", "integer"]},
+        "relation": {"enum": list(RELATIONS)},
+        "second": {"type": ["string", "integer"]},
+        "between": names | {"minItems": 2, "maxItems": 2},
+        "kinds": {"type": "array", "items": {"enum": list(KINDS)}},
+        "states": {"type": "array", "items": {"enum": list(STATES)}},
+        "measure": {"enum": list(get_args(Measure))},
+        "order": {"enum": list(get_args(Order))},
+        "choices": names,
+    }
+    fields = {
+        name: kinds.get(name, {"type": "string"}) | {"description": text} for name, text in FIELDS.items()
+    }
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": ["question"],
+        "additionalProperties": False,
+    }
+
+
+def parse_query(values: Mapping[str, Any]) -> ParsedQuestion:
+    """Return the question of a structured query.
+
+    Args:
+        values: fields as in :data:`FIELDS`; ``None`` counts as missing.
+
+    Raises:
+        QuestionError: a field is unknown, missing or invalid.
+    """
+    if not isinstance(values, Mapping):
+        raise QuestionError("query", f"a query is a JSON object, got {type(values).__name__}")
+    given = {name: value for name, value in values.items() if value is not None}
+    for name in given:
+        if name not in FIELDS:
+            raise QuestionError("query", f"unknown field {name!r}. Fields: {', '.join(FIELDS)}")
+    question = str(given.get("question"))
+    if question not in QUESTIONS:
+        raise QuestionError("question", f"question must be one of {', '.join(QUESTIONS)}; got {question!r}")
+    parts = {name: _CHECKS[name](name, value) for name, value in given.items() if name != "question"}
+    measure, order, choices = (parts.pop(name, None) for name in ("measure", "order", "choices"))
+    second = parts.pop("second", None)
+    found = ParsedQuestion(question, beside_too=second, **parts)
+    if question == "compare":
+        if measure is None or (measure != "count" and len(choices or ()) < 2):
+            raise QuestionError(
+                "measure", "'compare' needs measure, and at least two choices unless it counts"
+            )
+        found = replace(found, comparing=Comparing(measure, order or "more", choices or ()))
+    elif measure or order or choices:
+        raise QuestionError("measure", f"'{question}' does not compare. Remove measure, order and choices")
+    if (question == "related") != (found.relation is not None):
+        raise QuestionError("relation", "'related' needs a relation, and other questions have none")
+    if found.radius_m is None and (found.near is not None or found.beside is not None):
+        found.radius_m = None if question in ("related", "distance", "compare") else NEARBY_M
+    return found
+
+
+def query_of(asked: ParsedQuestion) -> dict[str, Any]:
+    """Return the structured query of a question that the grammar understood."""
+    found: dict[str, Any] = {"question": asked.question}
+    for name in FIELDS:
+        value = getattr(asked, "beside_too" if name == "second" else name, None)
+        if value is not None and name != "question":
+            found[name] = list(value) if isinstance(value, tuple) else value
+    if asked.comparing is not None:
+        found |= {"measure": asked.comparing.measure, "order": asked.comparing.order}
+        if asked.comparing.choices:
+            found["choices"] = list(asked.comparing.choices)
+    return found
+
+
+def _name(name: str, value: Any) -> str | int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63:
+        return value
+    return _text(name, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > MOST_CHARACTERS or "\0" in value:
+        raise QuestionError(name, f"{name} must be a short text, got {value!r}"[:MOST_CHARACTERS])
+    return value.strip()
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise QuestionError(name, f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def _radius(name: str, value: Any) -> float:
+    radius = _number(name, value)
+    if radius < 0.0:
+        raise QuestionError(name, f"{name} must not be negative, got {value!r}")
+    return radius
+
+
+def _point(name: str, value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple) or len(value) not in (2, 3):
+        raise QuestionError(name, f"{name} must be x and y in metres, got {value!r}")
+    return tuple(_number(name, number) for number in value)
+
+
+def _time(name: str, value: Any, *, end: bool = False) -> int:
+    try:
+        return parse_time(_text(name, value), end=end)
+    except ValueError as error:
+        raise QuestionError(name, f"{name}: {error}") from error
+
+
+def _span(name: str, value: Any) -> Span:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise QuestionError(name, f"{name} must be the first and the last time, got {value!r}")
+    first, last = _time(name, value[0]), _time(name, value[1], end=True)
+    if first > last:
+        raise QuestionError(name, f"{name}: the first time is after the last. Swap them")
+    return Span(first, last)
+
+
+def _choice(allowed: tuple[str, ...]) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if value not in allowed:
+            raise QuestionError(name, f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+        return str(value)
+
+    return check
+
+
+def _choices(allowed: tuple[str, ...] | None) -> Callable[[str, Any], tuple[str, ...]]:
+    def check(name: str, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not 1 <= len(value) <= 20:
+            raise QuestionError(name, f"{name} must be a list of 1 to 20 names, got {value!r}")
+        one = _text if allowed is None else _choice(allowed)
+        return tuple(one(name, each) for each in value)
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "what": _name,
+    "near": _point,
+    "radius_m": _radius,
+    "beside": _name,
+    "relation": _choice(RELATIONS),
+    "second": _name,
+    "area": _text,
+    "map_id": _text,
+    "between": _span,
+    "since": _time,
+    "kinds": _choices(KINDS),
+    "states": _choices(STATES),
+    "measure": _choice(get_args(Measure)),
+    "order": _choice(get_args(Order)),
+    "choices": _choices(None),
+}
