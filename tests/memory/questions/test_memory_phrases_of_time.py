@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memory.exchange.times import parse_time
-from memory.questions.times import Span, is_clock, since_of, span_of, until_now
+from memory.questions.reading.times import Span, is_clock, since_of, span_of, until_now
 
 NOW = parse_time("2026-01-10T12:00:00Z")  # A Saturday.
 SECOND = 10**9
