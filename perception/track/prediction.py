@@ -23,7 +23,7 @@ class TrackPredictor:
     """The tracks of one frame with the data to predict them; it stays the same while the tracker continues.
 
     >>> predictor = tracker.predictor()
-    >>> predictor.predict(time.time_ns()).map_boxes
+    >>> predictor.predict(predictor.time_ns + 84_000_000).map_boxes
 
     Attributes:
         tracks: reported tracks of the frame.

@@ -78,7 +78,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     with MemoryStore.open(tmp_path_factory.mktemp("store") / "store", dim=4) as store:
         yield {
             "detector": detector, "points": frame.cloud.points, "detections": detections, "drive": drive,
-            "tracked": tracked, "tracks": tracked[-1][0], "store": store, "model": model,
+            "tracked": tracked, "tracks": tracked[-1][0], "tracker": tracker, "store": store, "model": model,
             "batches": [torch.ones(2, 8)], "loss": torch.Tensor.mean, "prune": prune, "NMPattern": NMPattern,
         }  # fmt: skip
 

@@ -97,7 +97,7 @@ def test_cells_outside(cell: list[int], message: str, device: torch.device) -> N
 
 def test_a_table_of_more_frames_than_the_batch() -> None:
     table = build_table(torch.tensor([[0, 0, 0], [3, 1, 1]]), (6, 7))
-    with pytest.raises(ValueError, match="a cell of frame 3"):
+    with pytest.raises(ValueError, match="the table has cells of frame 3"):
         SparseTensor.from_table(torch.zeros(2, 1), table, 3)
     assert len(SparseTensor.from_table(torch.zeros(2, 1), table, 4)) == 2
 
