@@ -33,7 +33,7 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with scans to the front and to the rear, rig.yaml and poses.txt."""
     pytest.importorskip("open3d", reason="simulation needs Open3D")
     folder = tmp_path_factory.mktemp("drive")
-    scene = build_scene(12, SceneConfig())
+    scene = build_scene(22, SceneConfig())
     model = SensorModel.preset("64", azimuth_deg=(-90.0, 90.0))
     scanner = Scanner(scene, model)
     mounted = {"front": extrinsic(0.5, 0.0), "rear": extrinsic(-0.5, 180.0)}
