@@ -183,6 +183,8 @@ JUDGES: Mapping[Relation, Callable[[Box, Box], bool]] = {
     "inside": is_inside,
     "next to": is_next_to,
 }
+#: Relations that need the pose of the robot.
+SIDES: tuple[Relation, ...] = ("left of", "right of", "in front of", "behind")
 #: Relations that need the size of the landmark.
 SIZED: tuple[Relation, ...] = ("on", "inside")
 #: Threshold of each relation, in a sentence.
@@ -193,8 +195,5 @@ MEANINGS: Mapping[Relation, str] = {
     "between": (
         f"Between means at most {BETWEEN_M:g} m from the line of their centres, or {BETWEEN_SHARE:.0%} of it"
     ),
-    "left of": f"Sides are as the robot sees them, within {BESIDE_M:g} m",
-    "right of": f"Sides are as the robot sees them, within {BESIDE_M:g} m",
-    "in front of": f"Sides are as the robot sees them, within {BESIDE_M:g} m",
-    "behind": f"Sides are as the robot sees them, within {BESIDE_M:g} m",
+    **dict.fromkeys(SIDES, f"Sides are as the robot sees them, within {BESIDE_M:g} m"),
 }

@@ -120,10 +120,15 @@ class Comparison(Answer):
 
     def _tie(self) -> str:
         """Return which sides have the best number, if there are several."""
-        values = [side.value for side in self.sides if side.value is not None]
-        best = min(values) if self.order == "less" else max(values)
-        first = [side.words for side in self.sides if side.value == best]
+        first = _first(self.order, self.sides)
         return "equal" if len(first) == len(self.sides) else f"equal: {listed(first, most=len(first))}"
+
+
+def _first(order: Order, sides: tuple[Side, ...]) -> list[str]:
+    """Return the words of the sides with the most, or the least; a value must be known."""
+    values = [side.value for side in sides if side.value is not None]
+    best = min(values) if order == "less" else max(values)
+    return [side.words for side in sides if side.value == best]
 
 
 def compared(
@@ -139,8 +144,7 @@ def compared(
     known = [value for value in values if value is not None]
     if len(known) < len(values) or not known:
         return Comparison(measure, order, what, sides, None, None)
-    best = min(known) if order == "less" else max(known)
-    first = [side.words for side in sides if side.value == best]
+    first = _first(order, sides)
     winner = first[0] if len(first) == 1 and order != "same" else None
     holds = None
     if yes_no:

@@ -11,6 +11,7 @@ from memory.questions.boxes import (
     AROUND_ROBOT_M,
     BESIDE_M,
     JUDGES,
+    SIDES,
     SIZED,
     Box,
     Order,
@@ -72,7 +73,7 @@ class SpatialQuestions:
             QuestionError: the pose, the second landmark or the size of the landmark is missing.
         """
         words = "" if what is None else self._meanings.of(what, map_id).words
-        sides = relation in ("left of", "right of", "in front of", "behind")
+        sides = relation in SIDES
         if sides and pose is None:
             raise QuestionError("text", pose_missing(relation))
         if landmark is None:
@@ -129,15 +130,10 @@ class SpatialQuestions:
         limit: int,
     ) -> Related:
         """Answer for the closest pair of landmarks."""
-        pairs = [
-            (math.dist(a[1][:2], b[1][:2]), a, b)
-            for a in firsts
-            for b in seconds
-            if a[0].id != b[0].id and a[0].map_id == b[0].map_id
-        ]
-        if not pairs:
+        closest = _closest(firsts, seconds)
+        if closest is None:
             raise QuestionError("beside", "Both objects of 'between' must be different and in one map")
-        length, (first, start), (second, end) = min(pairs, key=lambda pair: pair[0])
+        length, (first, start), (second, end) = closest
         circle = ((start.x + end.x) / 2, (start.y + end.y) / 2, length)
         near = self._candidates(what, first.map_id, area, between_ns, circle)
         found = [
@@ -184,15 +180,10 @@ class SpatialQuestions:
         named = self._meanings.of(other, map_id).words
         if not first or not second:
             return Distance(words, named, tuple(memory for memory, _ in (*first[:1], *second[:1])), None)
-        pairs = [
-            (math.dist(a[1][:2], b[1][:2]), a, b)
-            for a in first
-            for b in second
-            if a[0].map_id == b[0].map_id and a[0].id != b[0].id
-        ]
-        if not pairs:
+        closest = _closest(first, second)
+        if closest is None:
             raise QuestionError("beside", f"{words} and {named} are not two objects of one map")
-        far, (one, box), (two, end) = min(pairs, key=lambda pair: pair[0])
+        far, (one, box), (two, end) = closest
         gap = gap_m(box, end) if box.volume and end.volume else None
         return Distance(words, named, (one, two), far, gap)
 
@@ -270,6 +261,19 @@ class SpatialQuestions:
             f"I don't know an object called '{meant.words}' with a position. Ask for example: 'what is near"
             f" the {known.lower()}?'"
         )
+
+
+def _closest(
+    firsts: Sequence[tuple[Memory, Box]], seconds: Sequence[tuple[Memory, Box]]
+) -> tuple[float, tuple[Memory, Box], tuple[Memory, Box]] | None:
+    """Return the distance of the closest two different objects of one map in metres, and both; else None."""
+    pairs = (
+        (math.dist(a[1][:2], b[1][:2]), a, b)
+        for a in firsts
+        for b in seconds
+        if a[0].id != b[0].id and a[0].map_id == b[0].map_id
+    )
+    return min(pairs, key=lambda pair: pair[0], default=None)
 
 
 def _latest_first(memories: Any) -> tuple[Memory, ...]:

@@ -55,15 +55,13 @@ def as_tensor(cloud: Cloud, pillars: PillarConfig | None = None) -> Tensor:
         ValueError: the shape is not (N, 4) or (N, 3).
         TypeError: the argument is not a point cloud, array or tensor of real numbers.
     """
-    if pillars is None or (pillars.shrink == 1 and pillars.cube_m == 0):
-        return _with_height(cloud)
-    points = _with_height(cloud.points if isinstance(cloud, PointCloud) else cloud)
-    if pillars.shrink != 1:
+    if pillars is None or pillars.shrink == 1:
+        points = _with_height(cloud)
+    else:
+        points = _with_height(cloud.points if isinstance(cloud, PointCloud) else cloud)
         raised = points.new_tensor([0.0, 0.0, raised_m(cloud, pillars.shrink), 0.0])
         points = (points + raised) / _scale(points, pillars.shrink)
-    elif raised_m(cloud):
-        points = points + points.new_tensor([0.0, 0.0, raised_m(cloud), 0.0])
-    return _thinned(points, pillars.cube_m) if pillars.cube_m else points
+    return points if pillars is None or pillars.cube_m == 0 else _thinned(points, pillars.cube_m)
 
 
 def _with_height(cloud: Cloud) -> Tensor:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from memory.questions.boxes import Relation
+from memory.questions.boxes import SIDES, Relation
 from memory.questions.changes import Change
 from memory.questions.errors import QuestionError
 from memory.questions.reading.comparing import (
@@ -72,9 +72,8 @@ _COMMAND = _pattern(
     r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
     r"|pose[-_]to)(?: (?P<what>.+))?$"
 )
-#: Questions that a relation to an object can limit, and relations that depend on where the robot is.
+#: Questions that a relation to an object can limit.
 RELATED = ("between", "how_many", "last_seen", "near", "search", "still_there", "summarise")
-SIDES: tuple[Relation, ...] = ("left of", "right of", "in front of", "behind")
 #: Words after "near" that name nothing.
 _NO_OBJECT = ("here", "there", "me", "you", "it", "past", "memory")
 
