@@ -222,7 +222,7 @@ _INTENTS = (
     Intent("search", "WHICH|WHAT|SHOW", target=True, also="LAST"),
     Intent("last_seen", "SEE|KNOW|HAVE", target=True, also="LAST"),
 )
-#: Classes that change what is asked: a row that does not name them does not fit.
+#: Word classes that change the meaning of a question. A row must name them to fit it.
 _MEANINGFUL = frozenset({
     "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "FIND", "FIRST", "GO", "HAPPEN", "LAST", "LEFT", "LONG", "MOVE",
     "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "WHEN", "WHERE",
