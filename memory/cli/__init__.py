@@ -10,12 +10,17 @@ from memory.cli.commands import COMMANDS
 from memory.cli.parser import CommandParser
 from memory.errors import RecallError
 from sparse_core import __version__
-from sparse_core.common.commands import declare, run_command, sleep_while_waiting
+from sparse_core.common.commands import declare, run_command, run_program, sleep_while_waiting
 from sparse_core.errors import SparseError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 0 success, 1 finding or failure, 2 bad usage or input."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_program("recall", lambda: _run(words))
+
+
+def _run(words: list[str]) -> int:
     sleep_while_waiting()
     parser = argparse.ArgumentParser(
         prog="recall",
@@ -28,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     # recall demo runs other commands; completion describes them.
     parser.set_defaults(main=main, parser=parser, verbosity=0)
-    declare(commands, COMMANDS, sys.argv[1:] if arguments is None else arguments)
-    options = parser.parse_args(arguments)
+    declare(commands, COMMANDS, words)
+    options = parser.parse_args(words)
     from sparse_core.common.console import log_to_console  # Imports rich, which --help does not need.
 
     log_to_console(options.verbosity)

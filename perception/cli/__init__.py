@@ -11,7 +11,7 @@ from perception.cli.commands import COMMANDS
 from perception.cli.extras import check_extras
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
-from sparse_core.common.commands import declare, run_command, sleep_while_waiting
+from sparse_core.common.commands import declare, run_command, run_program, sleep_while_waiting
 from sparse_core.errors import SparseError
 
 #: Commands that print the warnings of detections themselves.
@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         after SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_program("perceive", lambda: _run(words))
+
+
+def _run(words: list[str]) -> int:
     try:
         check_extras(words)
     except ImportError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +69,23 @@ class _CommandParsers:
     def add_parser(self, name: str, **options: Any) -> Any:
         """Add the parser of a command, see ``argparse``."""
         return self._commands.add_parser(name, help=self._help, description=self._help, **options)
+
+
+def run_program(program: str, run: Callable[[], int]) -> int:
+    """Run a program from its first import on, and end it quietly after Ctrl-C.
+
+    Args:
+        program: its name.
+        run: declares and runs the called command, see :func:`run_command`.
+
+    Returns:
+        The exit status of ``run``, or 130.
+    """
+    try:
+        return run()
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
 
 
 def run_command(program: str, options: Any, errors: tuple[type[Exception], ...]) -> int:

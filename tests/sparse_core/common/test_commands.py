@@ -80,3 +80,17 @@ def test_small_stores_answer_without_torch(words: tuple[str, ...], tmp_path: Pat
 def test_every_command_has_its_module(name: str, command: Command) -> None:
     assert command.help.endswith((".", "..."))
     assert callable(importlib.import_module(command.module).add_parser), name
+
+
+@pytest.mark.parametrize(("package", "word"), [("perception", "live"), ("memory", "ask")])
+def test_ctrl_c_during_imports_prints_one_line(
+    package: str, word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = importlib.import_module(f"{package}.cli").main
+
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    assert main([word]) == 130
+    assert capsys.readouterr().err.strip().endswith(": interrupted")
