@@ -17,7 +17,7 @@ PYTHON = {
     "docs/live.md": 1,
     "docs/sparse-core.md": 4,
     "docs/compression.md": 1,
-    "docs/two-four.md": 1,
+    "docs/two-four.md": 2,
 }
 
 

@@ -182,8 +182,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     path = save_packed(converted(), tmp_path / "model.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
     refused(path, build(), "damaged, or not a safetensors file")
-    with pytest.raises(FileNotFoundError, match="a folder, not a file"):
-        load_packed(tmp_path, build())
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        load_packed(tmp_path / "missing", build())
 
 
 @pytest.mark.parametrize(
