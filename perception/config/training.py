@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from perception.class_names import same_class, unknown_class
-from perception.config.checks import check
+from perception.config.checks import check, check_classes
 from perception.config.detector import DetectorConfig
 from perception.errors import ConfigError
 
@@ -108,6 +108,8 @@ class TrainConfig:
         seed: seed of all random numbers.
         teacher: finished weights whose maps the detector also learns to reproduce: a shipped name or a file.
             Empty: none. They must have the same pillars, classes and map as the detector.
+        teacher_classes: classes that the teacher teaches; empty: all. Its map is not followed near objects of
+            other classes.
     """
 
     detector: DetectorConfig = field(default_factory=DetectorConfig)
@@ -126,6 +128,7 @@ class TrainConfig:
     checkpoint_every: int = 500
     seed: int = 0
     teacher: str = ""
+    teacher_classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "checkpoint_every", "learning_rate", "gradient_clip"):
@@ -142,6 +145,7 @@ class TrainConfig:
         )
         check(0 <= self.extra_share < 1, "extra_share", "in [0, 1)", self.extra_share)
         classes = self.detector.head.classes
+        check_classes("teacher_classes", self.teacher_classes, classes)
         for name in self.augment.paste if self.augment.paste != AugmentConfig().paste else ():
             # Ignore other unknown classes: one table may serve several detectors.
             if name not in classes and same_class(name, classes) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -121,13 +122,31 @@ def soft_focal_loss(
 _TAUGHT = 0.1
 
 
-def map_loss(maps: NetworkMaps, taught: NetworkMaps, targets: HeatTargets, ranks: Ranks = ALONE) -> Tensor:
+def map_loss(
+    maps: NetworkMaps,
+    taught: NetworkMaps,
+    targets: HeatTargets,
+    ranks: Ranks = ALONE,
+    *,
+    rows: Sequence[int] | None = None,
+) -> Tensor:
     """Return the squared difference to a teacher's features near objects and at its peaks, over their square.
 
     Cells of an empty scene are left out, because a sparse network has no features there.
+
+    Args:
+        maps, taught: of the network and of its teacher.
+        targets: of the batch.
+        ranks: processes that train together.
+        rows: class indices whose objects and peaks count; cells near objects of other classes are left out.
+            None: all classes.
     """
-    heat = torch.maximum(targets.heat, torch.sigmoid(taught.heat_logits.float())).amax(dim=1)
+    own_rows = list(range(targets.heat.shape[1]) if rows is None else rows)
+    other_rows = [row for row in range(targets.heat.shape[1]) if row not in own_rows]
+    heat = torch.maximum(targets.heat, torch.sigmoid(taught.heat_logits.float()))[:, own_rows].amax(dim=1)
     chosen = (heat > _TAUGHT) & ~targets.ignored[:, 0]
+    if other_rows:
+        chosen &= targets.heat[:, other_rows].amax(dim=1) <= _TAUGHT
     own, wanted = (part.features.permute(0, 2, 3, 1)[chosen].float() for part in (maps, taught))
     return ((own - wanted) ** 2).sum() / ranks.total((wanted**2).sum()).clamp(min=1e-3)
 
@@ -282,6 +301,7 @@ def network_losses(
     *,
     peaks: Tensor | None = None,
     teacher: Network | None = None,
+    teacher_classes: Sequence[str] = (),
 ) -> dict[str, Tensor]:
     """Return all unweighted losses of a batch; a rank returns its share.
 
@@ -293,6 +313,7 @@ def network_losses(
         ranks: processes that train together.
         peaks: centres of the heat maps, see :func:`heat_targets`.
         teacher: network from :func:`~perception.train.teacher.load_teacher`.
+        teacher_classes: classes that it teaches; empty: all.
     """
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]
@@ -304,10 +325,12 @@ def network_losses(
     if teacher is not None:
         with torch.no_grad():
             taught = teacher.maps(pillars)
-        losses["teacher_heat"] = soft_focal_loss(
-            maps.heat_logits, taught.heat_logits, targets.heat == 1.0, targets.ignored, ranks
-        )
-        losses["teacher_map"] = map_loss(maps, taught, targets, ranks)
+        classes = network.config.head.classes
+        rows_taught = [classes.index(name) for name in teacher_classes or classes]
+        own, wanted = (part.heat_logits[:, rows_taught] for part in (maps, taught))
+        peaks_taught = targets.heat[:, rows_taught] == 1.0
+        losses["teacher_heat"] = soft_focal_loss(own, wanted, peaks_taught, targets.ignored, ranks)
+        losses["teacher_map"] = map_loss(maps, taught, targets, ranks, rows=rows_taught)
     if len(network.refinements):
         with torch.no_grad():
             proposals = network.propose(maps)

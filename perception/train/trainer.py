@@ -239,7 +239,15 @@ class Trainer:
 
     def losses(self, pillars: Pillars, batch: Batch, generator: torch.Generator) -> dict[str, Tensor]:
         """Return all unweighted losses of a batch. Trainers with other targets override this."""
-        return network_losses(self.network, pillars, batch, generator, self.ranks, teacher=self.teacher)
+        return network_losses(
+            self.network,
+            pillars,
+            batch,
+            generator,
+            self.ranks,
+            teacher=self.teacher,
+            teacher_classes=self.config.teacher_classes,
+        )
 
     def _update_average(self) -> None:
         # The warm-up removes the poor first weights from the average.

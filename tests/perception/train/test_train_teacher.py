@@ -65,6 +65,46 @@ def test_features_follow_the_teacher_near_objects_only() -> None:
     assert map_loss(NetworkMaps(far, quiet), NetworkMaps(taught.features, peak), targets) > 0
 
 
+def test_features_near_objects_of_other_classes_are_left_alone() -> None:
+    heat = torch.zeros(1, 2, 4, 4)
+    heat[0, 0, 1, 1] = heat[0, 1, 3, 3] = heat[0, 1, 1, 2] = 1.0
+    heat[0, 0, 1, 2] = 0.5  # Between both objects.
+    none = torch.zeros(0)
+    targets = HeatTargets(heat, torch.zeros(1, 1, 4, 4, dtype=torch.bool), none, none, none, none)
+    quiet = torch.full((1, 2, 4, 4), -9.0)
+    taught = NetworkMaps(torch.ones(1, 3, 4, 4), quiet)
+    for row, column, counts in ((1, 1, True), (3, 3, False), (1, 2, False)):
+        changed = torch.ones(1, 3, 4, 4)
+        changed[0, 0, row, column] = 2.0
+        assert (map_loss(NetworkMaps(changed, quiet), taught, targets, rows=[0]) > 0) == counts
+        assert map_loss(NetworkMaps(changed, quiet), taught, targets) > 0
+
+
+def test_only_the_named_classes_are_taught(
+    tiny_config: DetectorConfig, street: Street, teacher_weights: str
+) -> None:
+    network = Network(tiny_config).train()
+    batch = collate([street(0)])
+    pillars = make_pillars(batch.clouds, tiny_config.pillars)
+    teacher = load_teacher(teacher_weights, tiny_config, CPU)
+    classes = tiny_config.head.classes
+
+    def heat_loss(*names: str) -> float:
+        generator = torch.Generator().manual_seed(0)
+        losses = network_losses(network, pillars, batch, generator, teacher=teacher, teacher_classes=names)
+        return float(losses["teacher_heat"].detach())
+
+    assert heat_loss() == heat_loss(*classes)
+    before = heat_loss(classes[0])
+    assert teacher.head.heat.bias is not None
+    with torch.no_grad():
+        teacher.head.heat.bias[1:] += 5.0
+    assert heat_loss(classes[0]) == before
+    assert heat_loss() != before
+    with pytest.raises(ConfigError, match="teacher_classes"):
+        TrainConfig(detector=tiny_config, teacher_classes=("Tram",))
+
+
 def test_a_sparse_network_approaches_its_dense_teacher(
     tiny_training: TrainConfig, street: Street, teacher_weights: str, tmp_path: Path
 ) -> None:
