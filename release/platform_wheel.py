@@ -3,10 +3,10 @@
     python release/platform_wheel.py --out build/wheels
     python release/platform_wheel.py --out build/wheels --machine aarch64
 
-The parts are shared libraries without Python or torch, loaded with ctypes. One wheel therefore serves every Python
-and every torch. zig compiles them against glibc 2.28 for both processors, from any Linux:
-``pip install ziglang wheel``. Variants for AVX2 and AVX-512 are chosen at run time. The name of a library is a
-digest of its source, flags and processor, so that a library of another source is never loaded.
+The parts are shared libraries without Python or torch, loaded with ctypes. One wheel therefore serves every
+Python and every torch. zig compiles them against glibc 2.28 for both processors, from any Linux:
+``pip install ziglang wheel``. Variants for AVX2 and AVX-512 are chosen at run time. The name of a library is
+a digest of its source, flags and processor, so that a library of another source is never loaded.
 """
 
 from __future__ import annotations
