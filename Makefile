@@ -12,7 +12,7 @@ BROWSER := chromium
 # What Open3D's shared libraries ask for; nothing else needs system packages.
 SYSTEM_PACKAGES := libusb-1.0-0 libgl1 libegl1 libx11-6 libgomp1 libudev1
 
-.PHONY: help setup demo test test-all bench lint format clean browser sbom
+.PHONY: help setup demo test test-all bench lint format clean browser sbom wheels
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -105,6 +105,12 @@ sbom:  ## what a wheel brings: build/sbom/sparsight.cdx.json (CycloneDX) and lic
 	$(SBOM)/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 	  --output-format JSON --output-file $(SBOM)/environment.json $(SBOM)/user/bin/python
 	$(SBOM)/tools/bin/python release/report.py $(SBOM)/environment.json $(SBOM)
+
+WHEELS ?= build/wheels
+wheels: $(READY)  ## wheels with compiled parts for x86_64 and aarch64, in build/wheels
+	$(BIN)/pip install --quiet ziglang wheel
+	$(BIN)/python release/platform_wheel.py --out $(WHEELS) --machine x86_64
+	$(BIN)/python release/platform_wheel.py --out $(WHEELS) --machine aarch64
 
 clean:  ## remove the virtual environment and outputs
 	rm -rf $(VENV) $(OUT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,8 +25,6 @@ from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native
 
 _SOURCE = Path(__file__).with_name("search.cpp")
-#: Do not contract products and sums, so that every compiler rounds the same way.
-_FLAGS = ("-ffp-contract=off",)
 _LOG = logging.getLogger(__name__)
 #: Rows as two arrays: a fixed part, and a part that grows.
 Parts = tuple[NDArray[Any], NDArray[Any]]
@@ -193,7 +191,7 @@ _ARGUMENTS = {
 def _function(name: str) -> Any:
     """Return a function of the library, or ``None`` if it cannot be compiled."""
     try:
-        function = getattr(native.load(_SOURCE, _FLAGS), name)
+        function = getattr(native.load(_SOURCE), name)
     except ImplementationError as error:
         _LOG.info("vector search uses numpy, because its C++ code was not compiled: %s", error)
         return None

@@ -3,6 +3,9 @@
 // This code and lsh.py compare exactly the same rows: both compute costs with the same operations in the same
 // order, and all later steps count whole numbers. Projections and scores may differ in their last bits. Their sums
 // run in one order for any number of queries, so concurrent queries do not change an answer.
+// Products and sums are not contracted, so that every compiler rounds the same way.
+//
+// flags: -ffp-contract=off
 
 #include <algorithm>
 #include <cstdint>

@@ -27,8 +27,6 @@ POINTS = native.BackgroundLibrary(
         "crop_points": (_NUMBER, [*[_POINTER] * 7, *[_NUMBER] * 3, *[_POINTER] * 4]),
     },
     "points are sorted with arrays",
-    # No fused multiply-add, which would round differently from torch.
-    flags=("-ffp-contract=off",),
 )
 
 

@@ -1,6 +1,9 @@
 // Sort points by pillar, and crop points to boxes, on a CPU: single-pass versions of pillars.py and refine.py.
 //
-// They run the same floating-point operations in the same order, so results are equal bit for bit.
+// They run the same floating-point operations in the same order, so results are equal bit for bit. No fused
+// multiply-add, which would round differently from torch.
+//
+// flags: -ffp-contract=off
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,11 @@
-"""C++ for this processor, compiled at first use with the machine's compiler.
+"""C++ for this processor: libraries of a platform wheel, or compiled at first use.
 
-It serves the few loops that need instructions which torch does not use. Without a compiler, the
-implementation that needs it reports so. Compiled libraries are stored next to the tuners' measurements.
+It serves the few loops that need instructions which torch does not use. A platform wheel brings the
+libraries. Elsewhere the machine's compiler makes them, and they are stored next to the tuners' measurements.
+Without either, the implementation that needs one reports so.
+
+A source may have two comments for the compiler: ``// flags: …``, and ``// machine: …`` for the only processor
+that it is for.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import importlib.util
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -26,8 +31,10 @@ from typing import Any
 from sparse_core.common.files import cache_folder
 from sparse_core.errors import ImplementationError
 
-_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread")
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread")
 _SECONDS = 120
+#: Libraries of a platform wheel, which release/platform_wheel.py puts here.
+BUILT = Path(__file__).with_name("built")
 _LOG = logging.getLogger(__name__)
 
 
@@ -39,18 +46,22 @@ def compiler() -> str | None:
     return next((path for path in map(shutil.which, names) if path is not None), None)
 
 
+def available(source: Path) -> bool:
+    """Return True if a source is built or can be compiled here."""
+    return compiler() is not None or (BUILT / library_name(source.read_bytes())).is_file()
+
+
 @cache
-def load(source: Path, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """Compile and load a C++ file.
+def load(source: Path) -> ctypes.CDLL:
+    """Load the library of a C++ file; compile it if neither the wheel nor the cache has it.
 
     Args:
         source: has ``extern "C"`` functions.
-        flags: compiler flags, for example instruction sets that the processor has.
 
     Raises:
         ImplementationError: there is no compiler, or it fails; the message has its output.
     """
-    library = _build(source, tuple(flags))
+    library = _build(source)
     try:
         return ctypes.CDLL(str(library))
     except OSError as error:
@@ -64,7 +75,6 @@ class BackgroundLibrary:
         source: C++ file, see :func:`load`.
         functions: result type and argument types by function name.
         instead: what runs without a compiler, for the log.
-        flags: compiler flags.
     """
 
     def __init__(
@@ -72,9 +82,8 @@ class BackgroundLibrary:
         source: Path,
         functions: Mapping[str, tuple[Any, Sequence[Any]]],
         instead: str,
-        flags: Sequence[str] = (),
     ) -> None:
-        self._source, self._functions, self._instead, self._flags = source, functions, instead, tuple(flags)
+        self._source, self._functions, self._instead = source, functions, instead
         self._library: ctypes.CDLL | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -98,7 +107,7 @@ class BackgroundLibrary:
 
     def _compile(self) -> None:
         try:
-            library = load(self._source, self._flags)
+            library = load(self._source)
         except ImplementationError as error:
             _LOG.info("%s: %s", self._instead, error)
             return
@@ -132,14 +141,34 @@ def load_module(source: Path) -> ModuleType:
     return module
 
 
-def _build(source: Path, flags: tuple[str, ...]) -> Path:
-    """Return the shared library of a source; compile it if it is not cached."""
+def flags_of(source: bytes) -> tuple[str, ...]:
+    """Return the compiler flags of a source."""
+    found = re.search(rb"^// flags: (.+)$", source, flags=re.MULTILINE)
+    return (*FLAGS, *(found.group(1).decode().split() if found else ()))
+
+
+def machine_of(source: bytes) -> str | None:
+    """Return the only processor that a source is for, as ``platform.machine`` names it; None: any."""
+    found = re.search(rb"^// machine: (\S+)$", source, flags=re.MULTILINE)
+    return found.group(1).decode() if found else None
+
+
+def library_name(source: bytes, more: Sequence[str] = (), machine: str | None = None) -> str:
+    """Return the file name of a library, which changes with the source, the flags and the processor."""
+    flags = (*flags_of(source), *more, machine or platform.machine())
+    digest = hashlib.sha256(b"\0".join([source, *(flag.encode() for flag in flags)]))
+    return f"{digest.hexdigest()[:24]}.so"
+
+
+def _build(source: Path, more: tuple[str, ...] = ()) -> Path:
+    """Return the library of a source, from the wheel or the cache, or compiled now."""
     text = source.read_bytes()
-    said = b"\0".join([text, *(flag.encode() for flag in (*_FLAGS, *flags)), platform.machine().encode()])
-    name = f"{source.stem}-{hashlib.sha256(said).hexdigest()[:16]}.so"
-    library = _folder() / name
+    name = library_name(text, more)
+    if (BUILT / name).is_file():
+        return BUILT / name
+    library = _folder() / f"{source.stem}-{name}"
     if not library.exists():
-        _compile(source, flags, library)
+        _compile(source, (*flags_of(text), *more), library)
     return library
 
 
@@ -162,7 +191,7 @@ def _compile(source: Path, flags: Sequence[str], library: Path) -> None:
     handle, unfinished = tempfile.mkstemp(suffix=".so", dir=library.parent)
     os.close(handle)
     try:
-        command = [program, *_FLAGS, *flags, str(source), "-o", unfinished]
+        command = [program, *flags, str(source), "-o", unfinished]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         if done.returncode:
             lines = "\n".join(done.stderr.splitlines()[:5])

@@ -17,7 +17,6 @@ from sparse_core.nm.packing.packed_weight import PackedNM
 #: Rows up to which this is as fast as the dense product, and up to which it is faster than unpacking first.
 MOST_ROWS, MOST_INSTEAD_OF_UNPACKING = 16, 128
 _SOURCE = Path(__file__).with_name("two_four.cpp")
-_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mfma")
 #: Nanoseconds per value of the weight, and per row that it is multiplied with, on one thread; and the work
 #: that justifies another thread, which takes about 200 us to start.
 _VALUE_NS, _ROW_NS, _THREAD_NS = 0.45, 0.04, 4e5
@@ -27,7 +26,7 @@ def why_not() -> str | None:
     """Return what is missing on this machine, in words that follow the implementation's name."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "needs a processor with AVX-512"
-    if native.compiler() is None:
+    if not native.available(_SOURCE):
         return "needs a C++ compiler: install g++, or name one in CXX"
     return None
 
@@ -66,7 +65,7 @@ def nm_linear(x: Tensor, weight: PackedNM, bias: Tensor | None, *, activation: s
 
 @cache
 def _function() -> Any:
-    function = native.load(_SOURCE, _FLAGS).two_four_linear
+    function = native.load(_SOURCE).two_four_linear
     function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64] * 4
     function.restype = None
     return function

@@ -3,6 +3,9 @@
 // Sixteen kept values belong to eight groups: 32 columns of the input, in two registers. Four bytes hold sixteen
 // positions of two bits. One permutation with these positions selects sixteen inputs, then one multiply-add follows.
 // The weight has 4.25 bytes for every 8 of a dense one, and half the multiply-adds.
+//
+// flags: -mavx512f -mavx512bw -mavx512vl -mfma
+// machine: x86_64
 
 #include <immintrin.h>
 

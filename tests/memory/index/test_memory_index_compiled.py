@@ -41,6 +41,7 @@ def with_arrays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     native.compiler.cache_clear()
     native.load.cache_clear()
     monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(native, "BUILT", Path("/nonexistent"))
     monkeypatch.setattr(native, "_folder", lambda: Path("/nonexistent"))
     yield
     monkeypatch.undo()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native
 from sparse_core.kernels.native import BackgroundLibrary, int64_array
 
@@ -38,3 +39,41 @@ def test_a_failed_compilation_is_logged(
         assert not beside.ready()
     assert beside.library() is None
     assert "added by hand: " in caplog.text
+
+
+def test_flags_and_processor_are_read_from_the_source() -> None:
+    text = b"// Sums.\n//\n// flags: -mfma -ffp-contract=off\n// machine: x86_64\n\nint x;\n"
+    assert native.flags_of(text) == (*native.FLAGS, "-mfma", "-ffp-contract=off")
+    assert native.machine_of(text) == "x86_64"
+    assert native.flags_of(b"int x;") == native.FLAGS
+    assert native.machine_of(b"int x;") is None
+
+
+def test_the_name_follows_source_flags_and_processor() -> None:
+    names = {
+        native.library_name(b"int x;", machine="x86_64"),
+        native.library_name(b"int x;", machine="aarch64"),
+        native.library_name(b"int y;", machine="x86_64"),
+        native.library_name(b"// flags: -mfma\nint x;", machine="x86_64"),
+        native.library_name(b"int x;", ("-I.",), machine="x86_64"),
+    }
+    assert len(names) == 5
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
+def test_a_library_of_the_wheel_needs_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "adds.cpp"
+    source.write_text(ADDS)
+    monkeypatch.setattr(native, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(native, "BUILT", tmp_path / "built")
+    built = native._build(source)
+    (tmp_path / "built").mkdir()
+    built.rename(tmp_path / "built" / native.library_name(source.read_bytes()))
+    monkeypatch.setattr(native, "compiler", lambda: None)
+    assert native.available(source)
+    assert native.load(source).add(int64_array(1, 2)) == 3
+    source.write_text(ADDS + "\n")  # Another source, which the wheel does not have.
+    assert not native.available(source)
+    native.load.cache_clear()
+    with pytest.raises(ImplementationError, match="needs a C\\+\\+ compiler"):
+        native.load(source)

@@ -24,6 +24,7 @@ def _here() -> None:
 @pytest.fixture
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(native, "BUILT", Path("/nonexistent"))
     native.compiler.cache_clear()
     yield
     monkeypatch.undo()
