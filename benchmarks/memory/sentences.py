@@ -9,9 +9,9 @@ sessions among the first five and ten sessions that the hits name.
 
 One row is cross-validated: for each conversation, the constants are those of a grid that serve the other
 conversations best. Other rows add the turns in random order, give them the times of their sessions only,
-or put all conversations into one store. BM25 is implemented here as published (Robertson and Zaragoza 2009), and
-changed step by step into what the store does. Vectors are those of :class:`memory.encode.TextEncoder` (extra
-'text'; left out without). Times are of calls of ``store.query``, on these memories and on as many as
+or put all conversations into one store. BM25 is implemented here as published (Robertson and Zaragoza 2009),
+and changed step by step into what the store does. Vectors are those of :class:`memory.encode.TextEncoder`
+(extra 'text'; left out without). Times are of calls of ``store.query``, on these memories and on as many as
 ``--memories``, whose captions are halves of turns put together.
 """
 

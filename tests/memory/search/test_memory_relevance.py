@@ -199,7 +199,7 @@ def test_the_order_of_adding_changes_no_answer(tmp_path: Path) -> None:
     found = []
     for turn in range(3):
         made = rows()
-        np.random.default_rng(turn).shuffle(made)  # type: ignore[arg-type]
+        np.random.default_rng(turn).shuffle(made)
         with MemoryStore.open(tmp_path / str(turn), dim=4) as store:
             store.add(made)
             hits = store.query(Query(text=QUESTION, k=50))
@@ -235,6 +235,29 @@ def test_named_speakers_times_and_statements_come_first(tmp_path: Path) -> None:
             1,
         ]
         assert [hit.memory.id for hit in store.query(Query(text="Does Ann paint the fence?"))] == [2, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("captions", "question", "best"),
+    [
+        (["蓝色的杯子放在桌上", "门口有一辆红色的汽车", "红色的杯子在厨房里"], "厨房的红色杯子在哪里？", 3),
+        (["青い自転車", "駅の前に赤い自転車がある", "赤い車"], "赤い自転車はどこですか", 2),
+        (["빨간 컵은 부엌에 있다", "파란 컵", "빨간 자동차"], "빨간 컵이 어디에 있어요?", 1),
+        (["田中：机を買う", "佐藤：机を買った", "田中：昨日机を買った"], "田中はいつ机を買いましたか？", 3),
+        (
+            ["die blaue Tasse", "die rote Tasse steht im Flur", "das rote Auto"],
+            "Wo steht Annas rote Tasse?",
+            2,
+        ),
+    ],
+)
+def test_questions_in_other_languages(tmp_path: Path, captions: list[str], question: str, best: int) -> None:
+    with MemoryStore.open(tmp_path, dim=2) as store:
+        store.add([Memory(time_ns=at * DAY, caption=caption) for at, caption in enumerate(captions)])
+        store.add([Memory(time_ns=at * DAY, caption="etwas ganz anderes") for at in range(9)])
+        hits = store.query(Query(text=question))
+        assert hits[0].memory.id == best
+        assert len(hits) == 1 or hits[0].score > hits[1].score
 
 
 def test_words_are_found_in_other_forms_and_slips_are_told(tmp_path: Path) -> None:
