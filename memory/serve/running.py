@@ -8,8 +8,10 @@ import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, replace
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -17,6 +19,7 @@ from memory.serve import create_app
 from memory.serve.limits.connections import protocol
 from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
+from memory.serve.readers.pool import ReaderPool
 from memory.store import MemoryStore
 from sparse_core.common import blas
 from sparse_core.common.service_manager import ServiceManager
@@ -59,6 +62,7 @@ def serve(
     port: int = 8713,
     token: str | None = None,
     options: ServeOptions | None = None,
+    readers: int = 0,
     verbosity: int = 0,
     json_log: bool = False,
     ready: Callable[[str], None] | None = None,
@@ -71,39 +75,105 @@ def serve(
         host: address to listen on; a token is needed for others than the loopback interface.
         port: 0 for any free port.
         token: see :func:`memory.serve.create_app`.
-        options: limits.
+        options: limits; each reader applies them on its own.
+        readers: number of further processes that answer reading requests. They forward other requests to
+            this process, which then does not listen on the port itself. 0: this process answers everything.
         verbosity: -1 logs errors only, 0 also warnings, 1 also each request.
         json_log: log as JSON.
         ready: called with the address of the page when the service accepts requests.
 
     Raises:
         ImportError: uvicorn or FastAPI is not installed.
-        ValueError: the address needs a token.
+        ValueError: the address needs a token, or the store is on a server, which needs no readers.
         OSError: the service cannot listen on the address.
+    """
+    limits = options_for(host, token, options or ServeOptions())
+    shown = f"[{host}]" if ":" in host else host
+    manager = ServiceManager()
+    with closing(manager), ExitStack() as open_parts:
+        listener = open_parts.enter_context(listen(host, port, shared=readers > 0, accept=readers == 0))
+        address = f"http://{shown}:{listener.getsockname()[1]}/"
+        pool, listeners = None, [listener]
+        # Readers check the rate; to this process all of them are one client.
+        app = create_app(store, token=token, options=replace(limits, rate=0.0) if readers else limits)
+        if readers:
+            if store.database.shared:
+                raise ValueError(
+                    "readers need a store in a folder. Start several services of a server instead"
+                )
+            folder = open_parts.enter_context(TemporaryDirectory(prefix="recall-"))
+            inner = open_parts.enter_context(_listen_within(f"{folder}/writer"))
+            settings = {
+                "folder": str(store.folder), "host": host, "port": listener.getsockname()[1], "token": token,
+                "options": asdict(limits), "writer": f"{folder}/writer", "verbosity": verbosity,
+                "json_log": json_log,
+            }  # fmt: skip
+            pool, listeners = ReaderPool(readers, settings, stop_s=GRACE_S + 2 * ANSWER_S), [inner]
+            open_parts.callback(pool.stop)
+            pool.start()
+        if ready is not None:
+            ready(address)
+        manager.ready(address)
+        run_app(
+            app, limits, listeners, manager=manager, ending=None if pool is None else pool.stop,
+            verbosity=verbosity, json_log=json_log,
+        )  # fmt: skip
+
+
+def run_app(
+    app: Any,
+    limits: ServeOptions,
+    listeners: list[socket.socket],
+    *,
+    manager: ServiceManager | None = None,
+    started: Callable[[Callable[[], None]], None] | None = None,
+    ending: Callable[[], None] | None = None,
+    verbosity: int = 0,
+    json_log: bool = False,
+) -> None:
+    """Run an application of :func:`memory.serve.create_app` until SIGINT or SIGTERM.
+
+    Args:
+        app: the application.
+        limits: its limits.
+        listeners: sockets that accept connections; closed at the end.
+        manager: service manager to notify.
+        started: called when the application accepts requests, with a function that ends it.
+        ending: called in a thread before the application stops to accept requests.
+        verbosity, json_log: see :func:`serve`.
     """
     try:
         import uvicorn
     except ModuleNotFoundError as error:
         raise ImportError("recall serve needs uvicorn. Install it: pip install 'sparsight[serve]'") from error
 
-    limits = options_for(host, token, options or ServeOptions())
-    app = create_app(store, token=token, options=limits)
-    listener, manager = _listen(host, port), ServiceManager()
-
     class Server(uvicorn.Server):
         """Server that ends event streams on shutdown and notifies the service manager."""
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """Start to accept requests."""
+            await super().startup(sockets)
+            if started is not None:
+                started(self._end)
+
         async def on_tick(self, counter: int) -> bool:
             """Notify the service manager."""
-            manager.alive()
+            if manager is not None:
+                manager.alive()
             return await super().on_tick(counter)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """End event streams and open requests, then the service."""
-            manager.stopping()
+            if manager is not None:
+                manager.stopping()
+            if ending is not None:
+                await asyncio.to_thread(ending)
             app.state.service.feed.stop()
             asyncio.get_running_loop().call_later(GRACE_S, app.state.service.interrupt)
             await super().shutdown(sockets)
+
+        def _end(self) -> None:
+            self.should_exit = True
 
     config = uvicorn.Config(
         app,
@@ -119,16 +189,13 @@ def serve(
         lifespan="on",
         timeout_graceful_shutdown=GRACE_S + ANSWER_S,
     )
-    shown = f"[{host}]" if ":" in host else host
     torch.set_num_threads(limits.compute_threads)
     blas.set_threads(limits.compute_threads)
     _raise_file_limit(limits.max_connections + _FILES)
-    with _ignore_repeated_signals(), listener, closing(manager):
-        address = f"http://{shown}:{listener.getsockname()[1]}/"
-        if ready is not None:
-            ready(address)
-        manager.ready(address)
-        Server(config).run(sockets=[listener])
+    with _ignore_repeated_signals(), ExitStack() as sockets:
+        for each in listeners:
+            sockets.enter_context(each)
+        Server(config).run(sockets=listeners)
 
 
 def _raise_file_limit(wanted: int) -> None:
@@ -143,20 +210,42 @@ def _raise_file_limit(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, shared: bool = False, accept: bool = True) -> socket.socket:
+    """Return a socket of an address.
+
+    Args:
+        host, port: the address.
+        shared: True if several processes listen on it; the system spreads the connections.
+        accept: False only reserves the address.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        if accept:
+            listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
         hint = ". Choose another --port, or 0 for any free port" if error.errno == errno.EADDRINUSE else ""
         raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}{hint}") from error
+    return listener
+
+
+def _listen_within(path: str) -> socket.socket:
+    """Return a Unix socket for the other processes of this service."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)
     return listener
 
 

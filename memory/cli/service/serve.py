@@ -15,6 +15,7 @@ from memory.store import MemoryStore
 from sparse_core.common.console import LOG
 
 TOKEN_VARIABLE = "RECALL_TOKEN"
+MOST_READERS = 64
 _USUAL = ServeOptions()
 
 
@@ -32,6 +33,10 @@ def add_parser(commands: Any) -> None:
         help=f"access token of the requests (safer: ${TOKEN_VARIABLE}, which other users do not see)",
     )
     parser.add_argument("--readonly", action="store_true", help="serve read-only; another process may write")
+    parser.add_argument(
+        "--readers", type=int, default=0, metavar="N",
+        help="answer reading requests by this number of further processes (default: 0)",
+    )  # fmt: skip
     parser.add_argument(
         "--max-body-mb", type=float, default=_USUAL.max_body_bytes / 2**20, metavar="MB",
         help="maximum request size (default: %(default)g)",
@@ -54,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--max-body-mb must be above 0 and at most 1024, got {options.max_body_mb}")
     if not 0.0 <= options.rate < float("inf"):
         raise UsageError(f"--rate must be 0 or more, got {options.rate}")
+    if not 0 <= options.readers <= MOST_READERS:
+        raise UsageError(f"--readers must be from 0 to {MOST_READERS}, got {options.readers}")
     limits = ServeOptions(
         max_body_bytes=max(1, int(options.max_body_mb * 2**20)),
         rate=options.rate,
@@ -71,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
         serve(
             store, host=options.host, port=options.port, token=token, options=limits, ready=ready,
-            verbosity=options.verbosity, json_log=options.json,
+            readers=options.readers, verbosity=options.verbosity, json_log=options.json,
         )  # fmt: skip
     if not options.json:
         LOG.info("the store is closed")
