@@ -108,7 +108,10 @@ def serve(
                 "options": asdict(limits), "writer": f"{folder}/writer", "verbosity": verbosity,
                 "json_log": json_log,
             }  # fmt: skip
-            pool, listeners = ReaderPool(readers, settings, stop_s=GRACE_S + 2 * ANSWER_S), [inner]
+            pool, listeners = (
+                ReaderPool(readers, settings, stop_s=GRACE_S + 2 * ANSWER_S, accessed=store.accesses.add),
+                [inner],
+            )
             open_parts.callback(pool.stop)
             pool.start()
         if ready is not None:

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from memory.errors import StoreError
@@ -29,9 +29,18 @@ class ReaderPool:
         count: number of processes.
         settings: JSON values for :func:`memory.serve.readers.process.main`.
         stop_s: seconds in which readers must end after they were asked to.
+        accessed: called with the numbers of accesses by memory id that a reader counted.
     """
 
-    def __init__(self, count: int, settings: Mapping[str, Any], *, stop_s: float) -> None:
+    def __init__(
+        self,
+        count: int,
+        settings: Mapping[str, Any],
+        *,
+        stop_s: float,
+        accessed: Callable[[Mapping[int, int]], None],
+    ) -> None:
+        self._accessed = accessed
         self._settings = json.dumps(dict(settings))
         self._stop_s = stop_s
         self._stopping = threading.Event()
@@ -78,11 +87,12 @@ class ReaderPool:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for thread in self._threads:
+            thread.join()
+        for process in processes:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
-        for thread in self._threads:
-            thread.join()
 
     def _spawn(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -103,7 +113,12 @@ class ReaderPool:
         return process
 
     def _watch(self, process: subprocess.Popen[str]) -> None:
+        """Read the accesses that a reader counts, and start it again if it ends."""
         while True:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.endswith("}\n"):  # A killed reader may leave a part of a line.
+                    self._accessed({int(id): count for id, count in json.loads(line).items()})
             status = process.wait()
             if self._stopping.wait(_PAUSE_S):
                 return
