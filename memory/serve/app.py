@@ -17,12 +17,12 @@ from starlette.staticfiles import StaticFiles
 from memory.serve.answers import problem_answer
 from memory.serve.direct_routes import DirectRoutes
 from memory.serve.errors import Problem, invalid
+from memory.serve.forwarding import WriterClient
 from memory.serve.guard import Guard
 from memory.serve.metrics import Metrics
 from memory.serve.names import check_parameters
 from memory.serve.openapi.document import openapi
 from memory.serve.options import ServeOptions
-from memory.serve.readers.forwarding import WriterClient
 from memory.serve.routes import areas, map_points, memories, metrics, operations, path, sync
 from memory.serve.service import StoreService
 from memory.store import MemoryStore

@@ -8,9 +8,8 @@ import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, replace
-from tempfile import TemporaryDirectory
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from memory.serve import create_app
 from memory.serve.limits.connections import protocol
 from memory.serve.logs import log_config
 from memory.serve.options import LOOPBACK_NAMES, ServeOptions
-from memory.serve.readers.pool import ReaderPool
 from memory.store import MemoryStore
 from sparse_core.common import blas
 from sparse_core.common.service_manager import ServiceManager
@@ -28,7 +26,7 @@ from sparse_core.common.service_manager import ServiceManager
 GRACE_S = 15
 #: Seconds for interrupted requests to answer.
 ANSWER_S = 5
-_BACKLOG = 2048
+BACKLOG = 2048
 #: Maximum open files in addition to connections.
 _FILES = 512
 
@@ -62,7 +60,6 @@ def serve(
     port: int = 8713,
     token: str | None = None,
     options: ServeOptions | None = None,
-    readers: int = 0,
     verbosity: int = 0,
     json_log: bool = False,
     ready: Callable[[str], None] | None = None,
@@ -75,58 +72,37 @@ def serve(
         host: address to listen on; a token is needed for others than the loopback interface.
         port: 0 for any free port.
         token: see :func:`memory.serve.create_app`.
-        options: limits; each reader applies them on its own.
-        readers: number of further processes that answer reading requests. They forward other requests to
-            this process, which then does not listen on the port itself. 0: this process answers everything.
+        options: limits.
         verbosity: -1 logs errors only, 0 also warnings, 1 also each request.
         json_log: log as JSON.
         ready: called with the address of the page when the service accepts requests.
 
     Raises:
         ImportError: uvicorn or FastAPI is not installed.
-        ValueError: the address needs a token, or the store is on a server, which needs no readers.
+        ValueError: the address needs a token.
         OSError: the service cannot listen on the address.
     """
     limits = options_for(host, token, options or ServeOptions())
-    shown = f"[{host}]" if ":" in host else host
+    app = create_app(store, token=token, options=limits)
     manager = ServiceManager()
-    with closing(manager), ExitStack() as open_parts:
-        listener = open_parts.enter_context(listen(host, port, shared=readers > 0, accept=readers == 0))
-        address = f"http://{shown}:{listener.getsockname()[1]}/"
-        pool, listeners = None, [listener]
-        # Readers check the rate; to this process all of them are one client.
-        app = create_app(store, token=token, options=replace(limits, rate=0.0) if readers else limits)
-        if readers:
-            if store.database.shared:
-                raise ValueError(
-                    "readers need a store in a folder. Start several services of a server instead"
-                )
-            folder = open_parts.enter_context(TemporaryDirectory(prefix="recall-"))
-            inner = open_parts.enter_context(_listen_within(f"{folder}/writer"))
-            settings = {
-                "folder": str(store.folder), "host": host, "port": listener.getsockname()[1], "token": token,
-                "options": asdict(limits), "writer": f"{folder}/writer", "verbosity": verbosity,
-                "json_log": json_log,
-            }  # fmt: skip
-            pool, listeners = (
-                ReaderPool(readers, settings, stop_s=GRACE_S + 2 * ANSWER_S, accessed=store.accesses.add),
-                [inner],
-            )
-            open_parts.callback(pool.stop)
-            pool.start()
+    with closing(manager), listen(host, port) as listener:
+        address = address_of(host, listener)
         if ready is not None:
             ready(address)
         manager.ready(address)
-        run_app(
-            app, limits, listeners, manager=manager, ending=None if pool is None else pool.stop,
-            verbosity=verbosity, json_log=json_log,
-        )  # fmt: skip
+        run_app(app, limits, listener, manager=manager, verbosity=verbosity, json_log=json_log)
+
+
+def address_of(host: str, listener: socket.socket) -> str:
+    """Return the address of the page."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}/"
 
 
 def run_app(
     app: Any,
     limits: ServeOptions,
-    listeners: list[socket.socket],
+    listener: socket.socket,
     *,
     manager: ServiceManager | None = None,
     started: Callable[[Callable[[], None]], None] | None = None,
@@ -139,7 +115,7 @@ def run_app(
     Args:
         app: the application.
         limits: its limits.
-        listeners: sockets that accept connections; closed at the end.
+        listener: socket that accepts connections.
         manager: service manager to notify.
         started: called when the application accepts requests, with a function that ends it.
         ending: called in a thread before the application stops to accept requests.
@@ -195,10 +171,8 @@ def run_app(
     torch.set_num_threads(limits.compute_threads)
     blas.set_threads(limits.compute_threads)
     _raise_file_limit(limits.max_connections + _FILES)
-    with _ignore_repeated_signals(), ExitStack() as sockets:
-        for each in listeners:
-            sockets.enter_context(each)
-        Server(config).run(sockets=listeners)
+    with _ignore_repeated_signals():
+        Server(config).run(sockets=[listener])
 
 
 def _raise_file_limit(wanted: int) -> None:
@@ -234,21 +208,12 @@ def listen(host: str, port: int, *, shared: bool = False, accept: bool = True) -
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
         if accept:
-            listener.listen(_BACKLOG)
+            listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
         hint = ". Choose another --port, or 0 for any free port" if error.errno == errno.EADDRINUSE else ""
         raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}{hint}") from error
-    return listener
-
-
-def _listen_within(path: str) -> socket.socket:
-    """Return a Unix socket for the other processes of this service."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    listener.listen(_BACKLOG)
-    listener.setblocking(False)
     return listener
 
 

@@ -18,9 +18,9 @@ from memory.questions import Questions
 from memory.serve.answers import JsonAnswer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
+from memory.serve.forwarding import Forwarding, WriterClient
 from memory.serve.limits.bodies import Bodies, Model, parse, read_body
 from memory.serve.options import ServeOptions
-from memory.serve.readers.forwarding import Forwarding, WriterClient
 from memory.serve.reading import Reading
 from memory.serve.workers.moments import Moments
 from memory.serve.workers.threads import CountedThreads

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the process ends."""
+    from memory.serve.readers.serving import serve_with_readers
     from memory.serve.running import options_for, serve
 
     folder, _ = split_words(options)
@@ -76,9 +78,10 @@ def run(options: argparse.Namespace) -> int:
             else:
                 say(f"{counted(len(store))} at {address} (end with Ctrl-C)")
 
-        serve(
+        run_service = partial(serve_with_readers, readers=options.readers) if options.readers else serve
+        run_service(
             store, host=options.host, port=options.port, token=token, options=limits, ready=ready,
-            readers=options.readers, verbosity=options.verbosity, json_log=options.json,
+            verbosity=options.verbosity, json_log=options.json,
         )  # fmt: skip
     if not options.json:
         LOG.info("the store is closed")

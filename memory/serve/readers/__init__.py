@@ -1,1 +1,1 @@
-"""Processes that answer reading requests of one port, and forward the others to the process that writes."""
+"""Processes that answer the reading requests of one port."""

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from memory.errors import StoreError
+from memory.serve.readers.process import READY
 
 _LOG = logging.getLogger(__name__)
 #: Seconds before a reader that ended is started again.
 _PAUSE_S = 1.0
-#: Line that a reader prints when it accepts connections.
-READY = "ready"
 
 
 class ReaderPool:

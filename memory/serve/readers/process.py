@@ -14,10 +14,11 @@ from pathlib import Path
 from memory.search.accesses import Accesses
 from memory.serve import create_app
 from memory.serve.options import ServeOptions
-from memory.serve.readers.pool import READY
 from memory.serve.running import listen, run_app
 from memory.store import MemoryStore
 
+#: Line that a reader prints when it accepts connections.
+READY = "ready"
 #: Seconds between reports of accesses.
 _REPORT_S = 1.0
 
@@ -29,7 +30,6 @@ def main() -> int:
     options = ServeOptions(hosts=None if hosts is None else tuple(hosts), **settings["options"])
     with MemoryStore.open(Path(settings["folder"]), readonly=True) as store:
         app = create_app(store, token=settings["token"], options=options, writer=settings["writer"])
-        listener = listen(settings["host"], settings["port"], shared=True)
 
         store.accesses.collect()
         ended = threading.Event()
@@ -40,10 +40,11 @@ def main() -> int:
             reporting.start()
             threading.Thread(target=_wait_for_end, args=(end,), daemon=True).start()
 
-        run_app(
-            app, options, [listener], started=started,
-            verbosity=settings["verbosity"], json_log=settings["json_log"],
-        )  # fmt: skip
+        with listen(settings["host"], settings["port"], shared=True) as listener:
+            run_app(
+                app, options, listener, started=started,
+                verbosity=settings["verbosity"], json_log=settings["json_log"],
+            )  # fmt: skip
         ended.set()
         if reporting.is_alive():
             reporting.join()

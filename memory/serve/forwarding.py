@@ -28,8 +28,8 @@ _OWN = frozenset({b"connection", b"keep-alive", b"date", b"server", b"transfer-e
 _IDLE_S = 3.0
 
 
-class Reply(NamedTuple):
-    """Answer of the writer."""
+class Forwarded(NamedTuple):
+    """Answer of the writer to a forwarded request."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -55,7 +55,7 @@ class WriterClient:
 
     async def send(
         self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> Reply:
+    ) -> Forwarded:
         """Send a request and return the answer.
 
         Raises:
@@ -106,14 +106,14 @@ class WriterClient:
         return _Link(reader, writer, time.monotonic())
 
 
-async def _reply(reader: asyncio.StreamReader) -> Reply:
+async def _reply(reader: asyncio.StreamReader) -> Forwarded:
     head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
     status = int(head[0].split(b" ", 2)[1])
     pairs = [line.partition(b":") for line in head[1:] if line]
     headers = [(name.lower(), value.strip()) for name, _, value in pairs]
     length = int(dict(headers)[b"content-length"]) if status not in (204, 304) else 0
     kept = [(name, value) for name, value in headers if name not in _OWN]
-    return Reply(status, kept, await reader.readexactly(length))
+    return Forwarded(status, kept, await reader.readexactly(length))
 
 
 def is_forwarded(method: str, path: str) -> bool:
