@@ -4,8 +4,8 @@
 
 Each side is ``recall serve`` of a copy of one store, with no or several readers. In every round each side
 answers eight clients for some seconds: queries by a vector alone, then the same while 41 requests a second
-add ten memories each. Clients are processes of their own. Reported: queries per second, times, and the CPU time
-of all processes of the service per query.
+add ten memories each. Clients are processes of their own. Reported: queries per second, times, and CPU time
+per query of all processes of the service.
 """
 
 from __future__ import annotations
