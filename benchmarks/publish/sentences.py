@@ -33,6 +33,7 @@ _TIMES = Table(
         Column("ms", (0,)),
         Column("median", (1, "median_ms"), ".2f"),
         Column("99th percentile", (1, "p99_ms"), ".2f"),
+        Column("CPU, median", lambda row: row[1].get("cpu_ms"), ".2f", "–"),
     ],
 )
 

@@ -78,16 +78,19 @@ class Sessions(NamedTuple):
 
     def around(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the (moments,) share of a word that these rows have, for other memories of each moment."""
-        having = np.unique(self.moments[rows])
+        there = np.zeros(len(self.sessions), np.bool_)  # Faster than sorting.
+        there[self.moments[rows]] = True
+        having = np.flatnonzero(there)
         known = np.zeros(int(self.sessions[-1]) + 1)
-        known[self.sessions[having]] = IN_SESSION
+        own = self.sessions[having]
+        known[own] = IN_SESSION
         shares: NDArray[np.float64] = known[self.sessions]
         # The nearest occurrence counts, so nearer ones overwrite the others.
         for step, share in reversed([*enumerate(BESIDE, 1)]):
             for near in (having - step, having + step):
-                inside = (near >= 0) & (near < len(self.sessions))
+                inside = slice(*np.searchsorted(near, (0, len(self.sessions))))
                 here = near[inside]
-                shares[here[self.sessions[here] == self.sessions[having[inside]]]] = share
+                shares[here[self.sessions[here] == own[inside]]] = share
         shares[having] = np.maximum(shares[having], self.within[having])
         return shares
 
