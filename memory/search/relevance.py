@@ -27,7 +27,7 @@ IN_SESSION = 0.3
 #: Maximum pause within a session.
 PAUSE_NS = 300 * 10**9
 #: Weight of the text score if vectors are compared too.
-WORDS_SHARE = 0.5
+WORDS_SHARE = 0.7
 #: Number of best hits by text whose captions are read, and that are combined with those by vectors.
 FUSED = 64
 
