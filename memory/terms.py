@@ -90,7 +90,7 @@ def terms(text: str) -> list[str]:
         run = ""
         for letter in word:
             mark = bool(run) and unicodedata.category(letter)[0] == "M"
-            if run and not mark and (_is_unspaced(letter) or _is_unspaced(run[0])):
+            if run and not mark and (is_unspaced(letter) or is_unspaced(run[0])):
                 found.append(run)
                 run = ""
             run += letter
@@ -120,6 +120,7 @@ def _is_invisible(sign: str) -> bool:
     return unicodedata.category(sign) == "Cf" and sign not in _PARTING
 
 
-def _is_unspaced(letter: str) -> bool:
+def is_unspaced(letter: str) -> bool:
+    """True for letters of scripts without spaces between words, and of Korean."""
     code = ord(letter)
     return code >= _UNSPACED[0][0] and any(first <= code <= last for first, last in _UNSPACED)

@@ -127,13 +127,13 @@ def service(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     served.start()
     texts = [json.dumps([round(float(number), 4) for number in query]) for query in data.queries]
     try:
-        _clients(served.port, 1, 1.0, ["query"], texts)  # Opens the index.
-        alone = _clients(served.port, 8, seconds, ["query"], texts)
+        ask_by_clients(served.port, 1, 1.0, ["query"], texts)  # Opens the index.
+        alone = ask_by_clients(served.port, 8, seconds, ["query"], texts)
         begun = threading.Event()
-        adds = threading.Thread(target=_add, args=(served, data.vectors, seconds, begun))
+        adds = threading.Thread(target=add_steadily, args=(served, data.vectors, seconds, begun))
         adds.start()
         begun.wait()
-        beside_adds = _clients(served.port, 8, seconds, ["query"], texts)
+        beside_adds = ask_by_clients(served.port, 8, seconds, ["query"], texts)
         adds.join()
         served.end()
     finally:
@@ -152,8 +152,10 @@ def _served(name: str, seconds_of: Sequence[float], seconds: float, aim: float) 
     return row
 
 
-def _add(served: Service, rows: Any, seconds: float, begun: threading.Event) -> None:
-    """Add ten memories 41 times a second, or as often as they are taken."""
+def add_steadily(
+    served: Service, rows: Any, seconds: float, begun: threading.Event, per_second: int = 41
+) -> None:
+    """Add ten memories so many times a second, or as often as they are taken."""
     texts = [json.dumps([round(float(number), 4) for number in row]) for row in rows[:10]]
     listed = ",".join(f'{{"time_ns":{_NS},"label":"thing","embedding":{text}}}' for text in texts)
     end = time.monotonic() + seconds
@@ -161,11 +163,11 @@ def _add(served: Service, rows: Any, seconds: float, begun: threading.Event) -> 
     due = time.monotonic()
     while time.monotonic() < end:
         served.ask("POST", "/api/memories", f'{{"memories":[{listed}]}}')
-        due += 1 / 41
+        due += 1 / per_second
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _clients(
+def ask_by_clients(
     port: int, count: int, seconds: float, operations: Sequence[str], vectors: Sequence[str]
 ) -> list[float]:
     """Seconds of each request of clients in processes of their own.

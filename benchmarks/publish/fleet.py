@@ -40,4 +40,21 @@ _QUESTIONS = Table(
         *map(_question, _filters(values)),
     ],
 )
-BLOCKS: dict[str, Callable[[], str]] = {"fleet-added": _ADDED, "fleet-questions": _QUESTIONS}
+_READERS = Table(
+    "readers-cpu",
+    rows="sides",
+    columns=[
+        Column("load", "load"),
+        Column("readers", "readers", "d"),
+        Column("queries per second", "per_s", ",.0f"),
+        Column("relative to no readers", "ratio", ".2f"),
+        Column("median, ms", "p50_ms", ".1f"),
+        Column("99th percentile, ms", "p99_ms", ".1f"),
+        Column("CPU of the service per query, ms", "cpu_ms", ".2f"),
+    ],
+)
+BLOCKS: dict[str, Callable[[], str]] = {
+    "fleet-added": _ADDED,
+    "fleet-questions": _QUESTIONS,
+    "readers": _READERS,
+}

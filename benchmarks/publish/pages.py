@@ -64,7 +64,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "memory-drives",
         "memory-drives-cost",
     ),
-    "docs/benchmarks/memory-server.md": ("fleet-added", "fleet-questions"),
+    "docs/benchmarks/memory-server.md": ("fleet-added", "fleet-questions", "readers"),
     "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),
     "docs/benchmarks/questions.md": ("questions",),
     "docs/benchmarks/sparse.md": (

@@ -17,8 +17,9 @@ _RECALL = Table(
     rows="sides",
     columns=[
         Column("recall@10 (95 %)", "name"),
-        Column("all questions", _interval("all")),
-        Column("other conversations", _interval("others")),
+        Column("turns", _interval("all")),
+        Column("sessions@5", ("sessions", "5"), ".3f"),
+        Column("sessions@10", ("sessions", "10"), ".3f"),
         *(
             Column(name.replace("_", " "), ("by_category", name), ".3f")
             for name in ("single_hop", "temporal", "multi_hop", "open_domain")
@@ -32,6 +33,7 @@ _TIMES = Table(
         Column("ms", (0,)),
         Column("median", (1, "median_ms"), ".2f"),
         Column("99th percentile", (1, "p99_ms"), ".2f"),
+        Column("CPU, median", lambda row: row[1].get("cpu_ms"), ".2f", "–"),
     ],
 )
 

@@ -26,9 +26,11 @@ class Service:
     Args:
         folder: of the store.
         log: file for its standard error.
+        options: further options of the command.
     """
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, *options: str) -> None:
+        self._options = options
         self._folder = folder
         self._log = log
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -51,7 +53,7 @@ class Service:
         """
         begun = time.monotonic()
         command = [sys.executable, "-m", "memory.cli", "serve", str(self._folder)]
-        command += ["--port", str(self.port), "--rate", "0", "--json"]
+        command += ["--port", str(self.port), "--rate", "0", "--json", *self._options]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         while time.monotonic() - begun < _START_S:

@@ -89,6 +89,9 @@ class Engine(Protocol):
     def word_ids(self, connection: Any, text: str) -> NDArray[np.int64]:
         """Return the rising ids of the memories with all words, in any form."""
 
+    def read_captions(self, connection: Any, ids: Sequence[int]) -> dict[int, str]:
+        """Return the captions of the existing ones of these memories by id."""
+
     def read_vectors(self, connection: Any, ids: Sequence[int], slot: Slot) -> Vectors:
         """Return the existing vectors of the ids, in their order."""
 

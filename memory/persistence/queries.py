@@ -148,6 +148,11 @@ class Queries(ABC):
         with self._read() as connection:
             return [engine_of(connection).word_ids(connection, word) for word in words]
 
+    def captions(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return the captions of the existing ones of these memories by id."""
+        with self._read() as connection:
+            return engine_of(connection).read_captions(connection, ids)
+
     def corrections(self, text: str) -> dict[str, str]:
         """Return, for words that no memory has, the most similar word of the store."""
         with self._read() as connection:

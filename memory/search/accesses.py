@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from memory.errors import StoreError
 from memory.persistence.database import Database
@@ -28,19 +29,33 @@ class Accesses:
         self._lock = threading.Lock()
         self._counts: dict[int, int] = {}
         self._count = 0
+        self._collects = False
         self._thread: threading.Thread | None = None
 
+    def collect(self) -> None:
+        """Count also in a read-only store; another process writes what :meth:`take` returns."""
+        self._collects = True
+
+    def take(self) -> dict[int, int]:
+        """Return the counts that were not written, and start anew."""
+        with self._lock:
+            counts, self._counts, self._count = self._counts, {}, 0
+        return counts
+
     def note(self, ids: Iterable[int]) -> None:
-        """Count an access to each memory; never waits or fails. Does nothing in a read-only store."""
-        if self._database.readonly:
-            return
+        """Count an access to each memory, see :meth:`add`."""
+        if not self._database.readonly or self._collects:
+            self.add(Counter(ids))
+
+    def add(self, counts: Mapping[int, int]) -> None:
+        """Add accesses by memory id; never waits or fails."""
         with self._lock:
             if len(self._counts) >= _WAITING:
                 self._counts, self._count = {}, 0
-            for id in ids:
-                self._counts[id] = self._counts.get(id, 0) + 1
-                self._count += 1
-            due = self._count >= _AT_ONCE and self._thread is None
+            for id, count in counts.items():
+                self._counts[id] = self._counts.get(id, 0) + count
+                self._count += count
+            due = self._count >= _AT_ONCE and self._thread is None and not self._database.readonly
             if not due or self._database.busy:
                 return
             self._thread = threading.Thread(target=self._run, name="memory-accesses", daemon=True)
@@ -65,8 +80,7 @@ class Accesses:
             self._thread = None
 
     def _write(self) -> None:
-        with self._lock:
-            counts, self._counts, self._count = self._counts, {}, 0
+        counts = self.take()
         ids = sorted(counts)  # Neighbouring ids share database pages.
         now_ns = time.time_ns()
         for start in range(0, len(ids), _PORTION):

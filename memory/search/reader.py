@@ -58,6 +58,11 @@ class StoreReader:
         self._accesses = Accesses(database)
         self._newest = (-1, 0)  # Operation, and the newest time after it.
 
+    @property
+    def accesses(self) -> Accesses:
+        """Access counts that were not written yet."""
+        return self._accesses
+
     def __len__(self) -> int:
         return self._database.count()
 

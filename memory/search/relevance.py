@@ -1,8 +1,8 @@
-"""Relevance of memories to a sentence: by words, dates, and neighbours in time.
+"""Relevance of memories to a sentence: by words, dates, and what was remembered around them.
 
 A rare word or date has a high weight (the weight of BM25, Robertson and Zaragoza 2009, with presence instead
-of frequency, because captions are short). A share of a memory's score goes to its neighbours in time that
-also have a word of the sentence, because an answer often follows the question.
+of frequency, because captions are short). A memory that lacks a word gets a share of its weight from the
+nearest memory with that word, because an answer often follows the question and does not repeat it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from memory.search.columns import ColumnCache
 from memory.wording.dates import falls_on
 from memory.wording.sentences import Sentence, read_sentence
 
-#: Shares of the scores of memories one and two places away, and their maximum distance in time.
-BESIDE = (0.4, 0.2)
-BESIDE_NS = 300 * 10**9
+#: Shares of the weight of a word that occurs one to four memories earlier or later, instead of here.
+BESIDE = (0.7, 0.5, 0.4, 0.35)
+#: Share if it only occurs elsewhere in the same session.
+IN_SESSION = 0.3
+#: Maximum pause within a session.
+PAUSE_NS = 300 * 10**9
 #: Weight of the text score if vectors are compared too.
-WORDS_SHARE = 0.5
-#: Number of best hits by text and by vectors that are combined.
+WORDS_SHARE = 0.7
+#: Number of best hits by text whose captions are read, and that are combined with those by vectors.
 FUSED = 64
 
 
@@ -39,65 +42,70 @@ def required(query: Query) -> Filter:
     return query.filter if sentence_of(query) is None else query.where
 
 
-class Succession(NamedTuple):
+class Sessions(NamedTuple):
     """Order of the memories in time, for each map.
 
-    Memories with the same time in a map form a moment. Their order is unknown and must not depend on ids, so
-    each counts as if it were at every place of its moment equally often.
+    Memories of one map without a pause of more than :data:`PAUSE_NS` form a session. Those with the same time
+    form a moment; their order is unknown and must not depend on ids.
 
     Attributes:
-        order: (memories,) int64 rows by map and time.
-        linked: for each of :data:`BESIDE`, (memories - step,) bool: True if a place and the one ``step``
-            later are neighbours.
-        moments: (memories,) int64 moment of each place; ``None`` if every moment has one memory.
+        moments: (rows,) int64 moment of each row, in order of map and time; -1 for removed rows.
+        sessions: (moments,) int64 session of each moment.
+        within: (moments,) float64 share of a word that another memory of the same moment has.
     """
 
-    order: NDArray[np.int64]
-    linked: tuple[NDArray[np.bool_], ...]
-    moments: NDArray[np.int64] | None
+    moments: NDArray[np.int64]
+    sessions: NDArray[np.int64]
+    within: NDArray[np.float64]
 
     @classmethod
-    def of(cls, columns: ColumnCache) -> Succession:
-        """Compute the order of the current memories."""
+    def of(cls, columns: ColumnCache) -> Sessions:
+        """Compute the sessions of the current memories."""
         order = np.flatnonzero(columns.column("alive"))
         for name in ("time_ns", "map_ids"):
             # Stable sorts are fast for sorted data, such as times of one robot.
             order = order[np.argsort(columns.column(name)[order], kind="stable")]
         time, maps = columns.column("time_ns")[order], columns.column("map_ids")[order]
-        linked = []
-        for step in range(1, len(BESIDE) + 1):
-            # Times are sorted, so the unsigned difference cannot be negative.
-            near = (time[step:] - time[:-step]).view(np.uint64) <= BESIDE_NS
-            linked.append(near & (maps[step:] == maps[:-step]))
-        same = (time[1:] == time[:-1]) & (maps[1:] == maps[:-1])
-        moments = np.concatenate([[0], np.cumsum(~same)])[: len(order)] if same.any() else None
-        return cls(order, tuple(linked), moments)
+        other_map = maps[1:] != maps[:-1]
+        starts = np.concatenate([[True], (time[1:] != time[:-1]) | other_map])[: len(order)]
+        # Times are sorted, so the unsigned difference cannot be negative.
+        paused = (time[1:] - time[:-1]).view(np.uint64) > PAUSE_NS
+        begins = np.concatenate([[True], paused | other_map])[: len(order)]
+        places = np.cumsum(starts) - 1
+        moments = np.full(len(columns.column("ids")), -1, np.int64)
+        moments[order] = places
+        return cls(moments, (np.cumsum(begins) - 1)[starts], _within_moment(np.bincount(places)))
 
-    def shared(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the score that each place gets from its neighbours; ``scores`` is (memories,) by place."""
-        found = np.zeros_like(scores)
-        if self.moments is None:
-            for step, (share, linked) in enumerate(zip(BESIDE, self.linked, strict=True), 1):
-                found[step:] += share * linked * scores[:-step]
-                found[:-step] += share * linked * scores[step:]
-            return found
-        moments = self.moments
-        sizes = np.bincount(moments)
-        totals = np.bincount(moments, scores)
-        means = (totals / sizes)[moments]
-        for step, (share, linked) in enumerate(zip(BESIDE, self.linked, strict=True), 1):
-            # Average over the places of a moment: scores of other moments, and of its other memories.
-            apart = linked & (moments[step:] != moments[:-step])
-            beyond = np.bincount(moments[step:], apart * means[:-step], len(sizes))
-            beyond += np.bincount(moments[:-step], apart * means[step:], len(sizes))
-            within = 2.0 * np.maximum(sizes - step, 0) / np.maximum(sizes - 1, 1)
-            found += share * ((beyond + within * totals) / sizes)[moments]
-            found -= share * (within / sizes)[moments] * scores
-        return found
+    def around(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the (moments,) share of a word that these rows have, for other memories of each moment."""
+        there = np.zeros(len(self.sessions), np.bool_)  # Faster than sorting.
+        there[self.moments[rows]] = True
+        having = np.flatnonzero(there)
+        known = np.zeros(int(self.sessions[-1]) + 1)
+        own = self.sessions[having]
+        known[own] = IN_SESSION
+        shares: NDArray[np.float64] = known[self.sessions]
+        # The nearest occurrence counts, so nearer ones overwrite the others.
+        for step, share in reversed([*enumerate(BESIDE, 1)]):
+            for near in (having - step, having + step):
+                inside = slice(*np.searchsorted(near, (0, len(self.sessions))))
+                here = near[inside]
+                shares[here[self.sessions[here] == own[inside]]] = share
+        shares[having] = np.maximum(shares[having], self.within[having])
+        return shares
+
+
+def _within_moment(sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the mean share of two memories at different random places of a moment of each size."""
+    pairs = np.maximum(sizes * (sizes - 1) / 2.0, 1.0)
+    shares = np.full(len(sizes), IN_SESSION)
+    for step, share in enumerate(BESIDE, 1):
+        shares += (share - IN_SESSION) * np.maximum(sizes - step, 0) / pairs
+    return shares
 
 
 def fits(
-    sentence: Sentence, found: Sequence[NDArray[np.int64]], columns: ColumnCache, succession: Succession
+    sentence: Sentence, found: Sequence[NDArray[np.int64]], columns: ColumnCache, sessions: Sessions
 ) -> NDArray[np.float64]:
     """Score each row for a sentence.
 
@@ -105,19 +113,24 @@ def fits(
         sentence: the sentence.
         found: for each word, the ids of memories that have it.
         columns: columns of the memories.
-        succession: their order.
+        sessions: sessions of the memories.
 
     Returns:
         (rows,) float64; 0 for rows without any word or date, and for removed rows.
     """
-    own = np.zeros(len(columns.column("ids")))
-    for ids in found:
-        rows = columns.rows(ids)
-        rows = rows[rows >= 0]
-        own[rows] += rarity(len(rows), len(columns))
-    said = own[succession.order]
-    scores = np.zeros_like(own)
-    scores[succession.order] = np.where(said > 0.0, said + succession.shared(said), 0.0)
+    scores = np.zeros(len(columns.column("ids")))
+    having = [rows[rows >= 0] for rows in map(columns.rows, found)]
+    having = [rows for rows in having if len(rows)]
+    said = np.zeros(len(scores), np.bool_)
+    for rows in having:
+        said[rows] = True
+    candidates = np.flatnonzero(said)
+    moments = sessions.moments[candidates]
+    for rows in having:
+        weight = rarity(len(rows), len(columns))
+        shares = sessions.around(rows)[moments]
+        shares[np.searchsorted(candidates, rows)] = 1.0
+        scores[candidates] += weight * shares
     for date in sentence.dates:
         rows = np.flatnonzero(columns.column("alive") & falls_on(columns.column("time_ns"), date))
         scores[rows] += rarity(len(rows), len(columns))

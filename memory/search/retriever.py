@@ -23,7 +23,8 @@ from memory.query import Filter, Query
 from memory.search.columns import ColumnCache
 from memory.search.indexes import DEFAULT, Indexes
 from memory.search.ranking import Ranking, first, rank_hits
-from memory.search.relevance import FUSED, Succession, fits, fuse, sentence_of
+from memory.search.relevance import FUSED, Sessions, fits, fuse, sentence_of
+from memory.wording.cues import with_cues
 from memory.wording.sentences import Sentence
 
 #: More hits than any store has.
@@ -59,7 +60,7 @@ class Retriever:
         self.indexes = Indexes(database, index_from=index_from, kind=index, tiers=tiers or TierOptions())
         self._lock = self.indexes.lock
         self._columns: ColumnCache | None = None
-        self._succession: Succession | None = None
+        self._sessions: Sessions | None = None
 
     def find(self, query: Query) -> Ranking:
         """Return the ids that answer a query, the best first, at most ``query.k``."""
@@ -245,10 +246,11 @@ class Retriever:
         chosen = self._looked_up(query.where)
         with self._lock:
             columns = self._follow()
-            if self._succession is None:
-                self._succession = Succession.of(columns)
-            scores = fits(sentence, having, columns, self._succession)
+            if self._sessions is None:
+                self._sessions = Sessions.of(columns)
+            scores = fits(sentence, having, columns, self._sessions)
             scores[~_passing(columns, query.where, chosen)] = 0.0
+            self._read_cues(columns, query, scores)
             ids = columns.column("ids")
             unknown = not all(map(len, having))
             if vector is None:
@@ -267,6 +269,14 @@ class Retriever:
             found = Ranking(fused.ids, fused.similarity, fused.text, near.plan, fused.scores, unknown)
             best = rank_hits(self._database, columns, replace(query, order="relevance"), found)
             return rank_hits(self._database, columns, query, best)
+
+    def _read_cues(self, columns: ColumnCache, query: Query, scores: NDArray[np.float64]) -> None:
+        """Change the scores of the best rows by the cues in their captions."""
+        assert query.text is not None
+        rows = self._best(columns, scores, max(query.k, FUSED))
+        ids = columns.column("ids")[rows]
+        captions = self._database.captions(ids.tolist())
+        scores[rows] = with_cues(query.text, [captions.get(int(id), "") for id in ids], scores[rows])
 
     def _best(self, columns: ColumnCache, scores: NDArray[np.float64], most: int) -> NDArray[np.int64]:
         """Return the rows of the highest positive scores."""
@@ -309,7 +319,7 @@ class Retriever:
                 self._columns = ColumnCache.of(self._database)
             elif self._columns.generation != generation:
                 self._columns.follow(self._database)
-                self._succession = None
+                self._sessions = None
             self.indexes.follow(generation)
             return self._columns
 

@@ -18,7 +18,11 @@ __all__ = ["ServeOptions", "create_app"]
 
 
 def create_app(
-    store: MemoryStore, *, token: str | None = None, options: ServeOptions | None = None
+    store: MemoryStore,
+    *,
+    token: str | None = None,
+    options: ServeOptions | None = None,
+    writer: str | None = None,
 ) -> FastAPI:
     """Create the HTTP service of an open store. The caller closes the store after the service has ended.
 
@@ -26,6 +30,7 @@ def create_app(
         store: open store, also read-only.
         token: access token of all ``/api`` requests; ``None`` for none.
         options: limits.
+        writer: Unix socket of the process that writes to the store; requests that change it are forwarded.
 
     Raises:
         ImportError: FastAPI is not installed.
@@ -39,4 +44,4 @@ def create_app(
                 "recall serve needs FastAPI. Install it: pip install 'sparsight[serve]'"
             ) from error
         raise
-    return make_app(store, token, options or ServeOptions())
+    return make_app(store, token, options or ServeOptions(), writer)

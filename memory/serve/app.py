@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from memory.serve.answers import problem_answer
 from memory.serve.direct_routes import DirectRoutes
 from memory.serve.errors import Problem, invalid
+from memory.serve.forwarding import WriterClient
 from memory.serve.guard import Guard
 from memory.serve.metrics import Metrics
 from memory.serve.names import check_parameters
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parent / "page"
 
 
-def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> FastAPI:
+def make_app(
+    store: MemoryStore, token: str | None, options: ServeOptions, writer: str | None = None
+) -> FastAPI:
     """See :func:`memory.serve.create_app`."""
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise ValueError("the token must be non-empty printable ASCII without leading or trailing spaces")
     if options.hosts is None and token is None:
         raise ValueError("a service without a host list needs a token. Set token or options.hosts")
-    service = StoreService(store, options)
+    service = StoreService(store, options, None if writer is None else WriterClient(writer))
     app = _Application(
         title="recall",
         summary="Long-term memory of a robot",
@@ -67,6 +70,7 @@ def make_app(store: MemoryStore, token: str | None, options: ServeOptions) -> Fa
     # A request passes the last one first.
     app.before += [
         partial(DirectRoutes, routers=(memories.router, operations.router), service=service),
+        *service.forwarding(),
         partial(Guard, token=token, folder=store.folder, options=options, metrics=app.state.metrics),
     ]
     app.add_exception_handler(HTTPException, _refused)

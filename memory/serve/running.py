@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -25,7 +26,7 @@ from sparse_core.common.service_manager import ServiceManager
 GRACE_S = 15
 #: Seconds for interrupted requests to answer.
 ANSWER_S = 5
-_BACKLOG = 2048
+BACKLOG = 2048
 #: Maximum open files in addition to connections.
 _FILES = 512
 
@@ -81,29 +82,77 @@ def serve(
         ValueError: the address needs a token.
         OSError: the service cannot listen on the address.
     """
+    limits = options_for(host, token, options or ServeOptions())
+    app = create_app(store, token=token, options=limits)
+    manager = ServiceManager()
+    with closing(manager), listen(host, port) as listener:
+        address = address_of(host, listener)
+        if ready is not None:
+            ready(address)
+        manager.ready(address)
+        run_app(app, limits, listener, manager=manager, verbosity=verbosity, json_log=json_log)
+
+
+def address_of(host: str, listener: socket.socket) -> str:
+    """Return the address of the page."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}/"
+
+
+def run_app(
+    app: Any,
+    limits: ServeOptions,
+    listener: socket.socket,
+    *,
+    manager: ServiceManager | None = None,
+    started: Callable[[Callable[[], None]], None] | None = None,
+    ending: Callable[[], None] | None = None,
+    verbosity: int = 0,
+    json_log: bool = False,
+) -> None:
+    """Run an application of :func:`memory.serve.create_app` until SIGINT or SIGTERM.
+
+    Args:
+        app: the application.
+        limits: its limits.
+        listener: socket that accepts connections.
+        manager: service manager to notify.
+        started: called when the application accepts requests, with a function that ends it.
+        ending: called in a thread before the application stops to accept requests.
+        verbosity, json_log: see :func:`serve`.
+    """
     try:
         import uvicorn
     except ModuleNotFoundError as error:
         raise ImportError("recall serve needs uvicorn. Install it: pip install 'sparsight[serve]'") from error
 
-    limits = options_for(host, token, options or ServeOptions())
-    app = create_app(store, token=token, options=limits)
-    listener, manager = _listen(host, port), ServiceManager()
-
     class Server(uvicorn.Server):
         """Server that ends event streams on shutdown and notifies the service manager."""
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """Start to accept requests."""
+            await super().startup(sockets)
+            if started is not None:
+                started(self._end)
+
         async def on_tick(self, counter: int) -> bool:
             """Notify the service manager."""
-            manager.alive()
+            if manager is not None:
+                manager.alive()
             return await super().on_tick(counter)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """End event streams and open requests, then the service."""
-            manager.stopping()
+            if manager is not None:
+                manager.stopping()
+            if ending is not None:
+                await asyncio.to_thread(ending)
             app.state.service.feed.stop()
             asyncio.get_running_loop().call_later(GRACE_S, app.state.service.interrupt)
             await super().shutdown(sockets)
+
+        def _end(self) -> None:
+            self.should_exit = True
 
     config = uvicorn.Config(
         app,
@@ -119,15 +168,10 @@ def serve(
         lifespan="on",
         timeout_graceful_shutdown=GRACE_S + ANSWER_S,
     )
-    shown = f"[{host}]" if ":" in host else host
     torch.set_num_threads(limits.compute_threads)
     blas.set_threads(limits.compute_threads)
     _raise_file_limit(limits.max_connections + _FILES)
-    with _ignore_repeated_signals(), listener, closing(manager):
-        address = f"http://{shown}:{listener.getsockname()[1]}/"
-        if ready is not None:
-            ready(address)
-        manager.ready(address)
+    with _ignore_repeated_signals():
         Server(config).run(sockets=[listener])
 
 
@@ -143,15 +187,28 @@ def _raise_file_limit(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, shared: bool = False, accept: bool = True) -> socket.socket:
+    """Return a socket of an address.
+
+    Args:
+        host, port: the address.
+        shared: True if several processes listen on it; the system spreads the connections.
+        accept: False only reserves the address.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        if accept:
+            listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -17,6 +18,7 @@ from memory.questions import Questions
 from memory.serve.answers import JsonAnswer
 from memory.serve.errors import without_paths
 from memory.serve.events import Feed
+from memory.serve.forwarding import Forwarding, WriterClient
 from memory.serve.limits.bodies import Bodies, Model, parse, read_body
 from memory.serve.options import ServeOptions
 from memory.serve.reading import Reading
@@ -41,10 +43,12 @@ class StoreService:
         options: limits.
         feed: event feed.
         questions: questions about the store.
+        writer: client of the process that writes, or ``None`` if this one does.
     """
 
-    def __init__(self, store: MemoryStore, options: ServeOptions) -> None:
+    def __init__(self, store: MemoryStore, options: ServeOptions, writer: WriterClient | None = None) -> None:
         self.store = store
+        self.writer = writer
         self.options = options
         self.reading = Reading(store.database)
         self.questions = Questions(store)
@@ -64,8 +68,14 @@ class StoreService:
 
     @property
     def readonly(self) -> bool:
-        """True if the store is read-only."""
-        return self.store.readonly
+        """True if the store is read-only for clients."""
+        return self.store.readonly and self.writer is None
+
+    def forwarding(self) -> list[Callable[..., Forwarding]]:
+        """Return the factory of the layer that forwards to the writer, if there is one."""
+        if self.writer is None:
+            return []
+        return [partial(Forwarding, writer=self.writer, options=self.options, bodies=self._bodies)]
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -204,6 +214,8 @@ class StoreService:
             yield
         finally:
             self.feed.stop()
+            if self.writer is not None:
+                await self.writer.close()
             # Running calls have had their grace period.
             self._readers.cancel()
             self._writers.shutdown(wait=False, cancel_futures=True)

@@ -29,6 +29,10 @@ _DATES = tuple(
         _YEAR,
     )
 )
+#: Year, month and day in Chinese, Japanese and Korean.
+_NUMBERED = re.compile(
+    r"(?<!\d)(?P<year>(?:19|20)\d\d) ?[年년] ?(?:(?P<month>\d{1,2}) ?[月월] ?(?:(?P<day>\d{1,2}) ?[日일])?)?"
+)
 
 
 class Date(NamedTuple):
@@ -48,7 +52,7 @@ class Date(NamedTuple):
 def dates_of(text: str) -> tuple[Date, ...]:
     """Return the distinct dates in a lower-case text."""
     found: dict[Date, None] = {}
-    for pattern in _DATES:
+    for pattern in (_NUMBERED, *_DATES):
 
         def take(match: re.Match[str]) -> str:
             parts = {name: value for name, value in match.groupdict().items() if value}

@@ -7,6 +7,12 @@ from typing import NamedTuple
 from memory.terms import fold, words
 from memory.wording.dates import Date, dates_of
 from memory.wording.stems import stem
+from memory.wording.unspaced import content_parts, has_function_words
+
+#: Minimum words of a question that is recognized by its question mark only.
+_QUESTION = 3
+#: Most words of a sentence that are looked up.
+_MOST = 64
 
 #: Conjunctions and endings such as the s of Mary's, which do not make a sentence.
 _JOINING = frozenset(["and", "or", "but", "nor", "s", "t", "d", "ll", "m", "re", "ve"])
@@ -35,18 +41,21 @@ class Sentence(NamedTuple):
 def read_sentence(text: str) -> Sentence | None:
     """Return the content of a sentence; ``None`` if the text is only words.
 
-    A sentence has a function word, such as *in* or *the*, or a date with a month, and other words.
+    A sentence has a function word, such as *in* or *the*, a date with a month, or a question mark after three
+    words or more. It also has other words.
     """
     plain = " ".join(fold(text).split())
     said, dates = words(text), dates_of(plain)
-    holding = FUNCTION_WORDS.intersection(said) - _JOINING
-    if not (holding or any(date.month for date in dates)):
+    holding = bool(FUNCTION_WORDS.intersection(said) - _JOINING) or has_function_words(said)
+    asking = plain.endswith("?") and len(said) >= _QUESTION
+    if not (holding or asking or any(date.month for date in dates)):
         return None
     asked: dict[str, str] = {}
     for word in said:
         if word not in FUNCTION_WORDS:
-            asked.setdefault(stem(word), word)
-    return Sentence(tuple(asked.values()), dates) if asked else None
+            for part in content_parts(word):
+                asked.setdefault(stem(part), part)
+    return Sentence(tuple(asked.values())[:_MOST], dates) if asked else None
 
 
 def content_words(text: str) -> str:

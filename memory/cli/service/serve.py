@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from memory.store import MemoryStore
 from sparse_core.common.console import LOG
 
 TOKEN_VARIABLE = "RECALL_TOKEN"
+MOST_READERS = 64
 _USUAL = ServeOptions()
 
 
@@ -33,6 +35,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--readonly", action="store_true", help="serve read-only; another process may write")
     parser.add_argument(
+        "--readers", type=int, default=0, metavar="N",
+        help="answer reading requests by this number of further processes (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
         "--max-body-mb", type=float, default=_USUAL.max_body_bytes / 2**20, metavar="MB",
         help="maximum request size (default: %(default)g)",
     )  # fmt: skip
@@ -44,6 +50,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the process ends."""
+    from memory.serve.readers.serving import serve_with_readers
     from memory.serve.running import options_for, serve
 
     folder, _ = split_words(options)
@@ -54,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--max-body-mb must be above 0 and at most 1024, got {options.max_body_mb}")
     if not 0.0 <= options.rate < float("inf"):
         raise UsageError(f"--rate must be 0 or more, got {options.rate}")
+    if not 0 <= options.readers <= MOST_READERS:
+        raise UsageError(f"--readers must be from 0 to {MOST_READERS}, got {options.readers}")
     limits = ServeOptions(
         max_body_bytes=max(1, int(options.max_body_mb * 2**20)),
         rate=options.rate,
@@ -69,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
             else:
                 say(f"{counted(len(store))} at {address} (end with Ctrl-C)")
 
-        serve(
+        run_service = partial(serve_with_readers, readers=options.readers) if options.readers else serve
+        run_service(
             store, host=options.host, port=options.port, token=token, options=limits, ready=ready,
             verbosity=options.verbosity, json_log=options.json,
         )  # fmt: skip

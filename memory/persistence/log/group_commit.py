@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -16,6 +17,8 @@ Reply = TypeVar("Reply")
 
 #: Most operations per transaction.
 LARGEST_GROUP = 4096
+#: Share of the time of the last group, and maximum seconds, that a leader waits for its threads to return.
+WAIT_SHARE, LONGEST_WAIT_S = 0.5, 0.002
 
 
 class Job(Generic[Result]):
@@ -42,7 +45,9 @@ class GroupCommit(Generic[Request, Reply]):
     """Executor of operations on the one writing connection.
 
     A thread that finds no leader leads. It runs all queued operations in one transaction, commits, wakes
-    their threads, and makes the next waiting thread the leader. If an operation fails, the group is rolled
+    their threads, and makes the next waiting thread the leader. A leader first waits shortly for the threads
+    of the last group, which often return at once; otherwise two halves of the threads would take turns, and
+    a commit would hold half as many operations. If an operation fails, the group is rolled
     back and each operation runs in its own transaction, so that it fails alone.
 
     Attributes:
@@ -55,6 +60,9 @@ class GroupCommit(Generic[Request, Reply]):
         self._door = threading.Lock()
         self._queue: deque[Job[Any]] = deque()
         self._leader: Job[Any] | None = None
+        #: Operations that the next leader waits for, until a moment, and the lock that ends its wait.
+        self._expected, self._until = 0, 0.0
+        self._gathered: threading.Lock | None = None
         self.lock = threading.RLock()
         self.commits = 0
 
@@ -105,6 +113,9 @@ class GroupCommit(Generic[Request, Reply]):
         try:
             with self._door:
                 self._queue.append(job)
+                if self._gathered is not None and len(self._queue) >= self._expected:
+                    self._gathered.release()
+                    self._gathered = None
                 if self._leader is None:
                     self._leader = job
                 leads = self._leader is job
@@ -127,8 +138,29 @@ class GroupCommit(Generic[Request, Reply]):
                 if self._leader is not None:
                     self._leader.turn.release()
 
+    def _gather(self) -> None:
+        """Wait until the threads of the last group are back, or the time for that is over."""
+        with self._door:
+            left = self._until - time.monotonic()
+            if left <= 0.0 or len(self._queue) >= self._expected:
+                return
+            gathered = self._gathered = threading.Lock()
+            gathered.acquire()
+        gathered.acquire(timeout=left)
+        with self._door:
+            self._gathered = None
+
+    def _expect(self, group: Sequence[Job[Any]], begun: float) -> None:
+        """Set what the next leader waits for: the threads of this group, besides those that wait already."""
+        now = time.monotonic()
+        with self._door:
+            self._expected = min(len(group) + len(self._queue), LARGEST_GROUP)
+            self._until = now + min(WAIT_SHARE * (now - begun), LONGEST_WAIT_S)
+
     def _lead(self, own: Job[Any]) -> None:
+        self._gather()
         with self.lock:
+            begun = time.monotonic()
             group: list[Job[Any]] = []
             with self._door:
                 while self._queue and len(group) < LARGEST_GROUP:
@@ -141,6 +173,7 @@ class GroupCommit(Generic[Request, Reply]):
                     self._queue.extendleft(job for job in reversed(group) if not (job.done or job is own))
                 raise
             finally:
+                self._expect(group, begun)
                 for job in group:
                     if job.done and job is not own:
                         job.turn.release()

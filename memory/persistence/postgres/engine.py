@@ -21,6 +21,7 @@ class PostgresEngine:
     read_poses = staticmethod(images.read_poses)
     move = staticmethod(images.move)
     renew = staticmethod(images.renew)
+    read_captions = staticmethod(search.read_captions)
     read_vectors = staticmethod(images.read_vectors)
     scan_vectors = staticmethod(images.scan_vectors)
     one_of = staticmethod(search.one_of)

@@ -123,6 +123,12 @@ def times_of(connection: Any, ids: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.array([time for (time,) in rows], dtype=np.int64)
 
 
+def read_captions(connection: Any, ids: Sequence[int]) -> dict[int, str]:
+    """Return the captions of the existing ones of these memories by id."""
+    sql = "SELECT id, caption FROM memory WHERE id = ANY(?::bigint[])"
+    return dict(connection.execute(sql, (array(ids),)).fetchall())
+
+
 def count_matches(connection: Any, filter: Filter) -> int:
     """Return the exact number of matches."""
     if is_judged(filter):

@@ -26,6 +26,7 @@ class SqliteEngine:
     replace_images = staticmethod(tables.replace_images)
     delete_images = staticmethod(tables.delete_images)
     renew = staticmethod(tables.renew)
+    read_captions = staticmethod(search.read_captions)
     read_vectors = staticmethod(tables.read_vectors)
     scan_vectors = staticmethod(tables.scan_vectors)
     scan_columns = staticmethod(tables.scan_columns)

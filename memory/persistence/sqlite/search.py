@@ -233,6 +233,12 @@ def count_up_to(connection: sqlite3.Connection, conditions: Sequence[Condition],
     return int(connection.execute(sql, [*parameters, most]).fetchone()[0])
 
 
+def read_captions(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, str]:
+    """Return the captions of the existing ones of these memories by id."""
+    sql = "SELECT id, caption FROM body WHERE id IN (SELECT value FROM json_each(?))"
+    return dict(connection.execute(sql, (json.dumps(list(ids)),)))
+
+
 def search_words(
     connection: sqlite3.Connection, text: str, filter: Filter, *, limit: int, any_word: bool
 ) -> TextHits:

@@ -65,17 +65,37 @@ def test_questions_find_what_was_said(
     assert sentences.main([*arguments, "--threads", "1"]) == 0
     values = json.loads(out.read_text())
     sides = {side["name"]: side for side in values["sides"]}
-    assert len(sides) == (10 if known else 7)
+    assert len(sides) == (15 if known else 12)
     assert any("no vectors" in note for note in values["notes"]) != known
     alone = sides["the store, `text=` alone"]
     assert alone["all"]["questions"] == 6
-    assert alone["others"]["questions"] == 3
     # The reply has another form of one word of the question only, which every reply has.
-    assert (
-        alone["all"]["recall"] == 1.0 > sides["and dates, slips: the store without replies"]["all"]["recall"]
-    )
-    assert sides["every word, as before"]["all"]["recall"] == 0.0
+    without = sides["and dates, misspellings: the store without sessions and cues"]
+    assert alone["all"]["recall"] == 1.0 > without["all"]["recall"]
+    assert alone["sessions"] == {"5": 1.0, "10": 1.0}
+    for name in ("turns added in random order", "times of sessions only, random order"):
+        assert sides[f"`text=` alone, {name}"]["all"]["recall"] == 1.0
+    validated = sides["`text=` alone, cross-validated over conversations"]
+    assert set(validated["constants"]) == {"conv-26", "conv-9"}
     assert {"`text=`", "`text=`, 40 memories"} <= set(values["times"])
+
+
+def test_constants_are_chosen_by_the_other_conversations(sentences: Any, tmp_path: Path) -> None:
+    """The only constants that answer about one conversation count for the other one."""
+    spoken = sentences.read(talk(tmp_path))
+
+    class Answers:
+        def find(self, place: int) -> list[str]:
+            question = spoken.questions[place]
+            right = question["id"].startswith("conv-26") == (relevance.IN_SESSION == 0.5)
+            return [entry["corpus_item_id"] for entry in question["relevant"]] if right else []
+
+    relevance = importlib.import_module("memory.search.relevance")
+    usual = relevance.IN_SESSION
+    side = sentences.cross_validated(Answers(), spoken, [{"IN_SESSION": 0.5}, {"IN_SESSION": 0.1}])
+    assert side["constants"] == {"conv-26": {"IN_SESSION": 0.1}, "conv-9": {"IN_SESSION": 0.5}}
+    assert side["all"]["recall"] == 0.0
+    assert usual == relevance.IN_SESSION
 
 
 def test_the_bm25_of_the_benchmark_is_that_of_its_formula(sentences: Any) -> None:

@@ -11,7 +11,22 @@ from memory.wording.sentences import Sentence, read_sentence
 
 @pytest.mark.parametrize(
     "text",
-    ["red mug", "car near cyclist", "can", "red can", "where is it", "", "?", "car AND cyclist", "room 2010"],
+    [
+        "red mug",
+        "car near cyclist",
+        "can",
+        "red can",
+        "where is it",
+        "",
+        "?",
+        "car AND cyclist",
+        "room 2010",
+        "自転車",
+        "赤い自転車",
+        "目的地",
+        "자동차",
+        "red mug?",
+    ],
 )
 def test_mere_words_are_no_sentence(text: str) -> None:
     assert read_sentence(text) is None
@@ -24,6 +39,14 @@ def test_mere_words_are_no_sentence(text: str) -> None:
         ("What did Mary's cats eat, and the cat?", ("mary", "cats", "eat")),
         ("Bäckerei in the city", ("backerei", "city")),
         ("mugs from 2 May", ("mugs", "2", "may")),
+        ("Wo steht Annas Tasse?", ("wo", "steht", "annas", "tasse")),
+        ("红色的杯子在哪里？", ("红色", "杯子")),
+        ("她什么时候搬了桌子？", ("搬", "桌子")),
+        ("赤い自転車はどこですか", ("赤い", "い自", "自転", "転車")),
+        ("Toyotaの車はどこ？", ("toyota", "車")),
+        ("빨간 컵이 어디에 있어요?", ("빨간", "컵")),
+        ("where is the 自転車?", ("自転", "転車")),
+        ("桌子的照片2023年7月", ("桌子", "照片", "2023", "7")),
     ],
 )
 def test_words_of_a_sentence(text: str, words: tuple[str, ...]) -> None:
@@ -47,6 +70,8 @@ def test_words_of_a_sentence(text: str, words: tuple[str, ...]) -> None:
         ("on 45 july", []),
         ("room 20231 and 1023-99-99", []),
         ("2023-13", [Date(2023)]),
+        ("2023年7月7日の朝", [Date(2023, 7, 7)]),
+        ("2023년 7월", [Date(2023, 7)]),
     ],
 )
 def test_dates(text: str, dates: list[Date]) -> None:

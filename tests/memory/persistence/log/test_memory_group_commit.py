@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from memory.errors import UnknownMemoryError
+from memory.persistence.log import group_commit
 from memory.persistence.log.group_commit import GroupCommit
 from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
@@ -55,6 +56,61 @@ def test_waiting_operations_are_committed_by_one_leader(tmp_path: Path) -> None:
             ids = [future.result()[0] for future in futures]
         assert group.commits == before + 1
         assert [row.label for row in database.get(ids)] == [str(i) for i in range(20)]
+
+
+def add_together(database: SqliteDatabase, threads: int, each: int) -> None:
+    """Add from threads that begin with one group of all."""
+    group = database._writer
+
+    def write(thread: int) -> None:
+        for number in range(each):
+            database.add([Memory(time_ns=number, label=f"{thread} {number}")])
+
+    with ThreadPoolExecutor(threads) as pool:
+        with group.lock:
+            futures = [pool.submit(write, thread) for thread in range(threads)]
+            while len(group._queue) < threads:
+                pass
+        for future in futures:
+            future.result()
+
+
+def test_a_leader_waits_for_the_threads_of_the_last_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WAIT_SHARE", 1e9)
+    monkeypatch.setattr(group_commit, "LONGEST_WAIT_S", 60.0)
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
+        before = database._writer.commits
+        add_together(database, threads=4, each=10)
+        assert database._writer.commits == before + 10
+        assert database.generation == 40
+
+
+def test_a_single_thread_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "WAIT_SHARE", 1e9)
+    monkeypatch.setattr(group_commit, "LONGEST_WAIT_S", 60.0)
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
+        waits = []
+        monkeypatch.setattr(
+            group_commit.threading, "Lock", lambda lock=threading.Lock: waits.append(1) or lock()
+        )
+        for number in range(5):
+            database.add([Memory(time_ns=number)])
+        # One lock for each job, and none to wait with.
+        assert len(waits) == 5
+
+
+def test_threads_that_do_not_return_delay_others_only_shortly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WAIT_SHARE", 1e9)
+    monkeypatch.setattr(group_commit, "LONGEST_WAIT_S", 0.05)
+    with SqliteDatabase.open(tmp_path, dim=4) as database:
+        add_together(database, threads=3, each=1)
+        for number in range(3):
+            database.add([Memory(time_ns=number)])
+        assert database.generation == 6
 
 
 def test_an_operation_of_a_group_fails_alone(tmp_path: Path) -> None:

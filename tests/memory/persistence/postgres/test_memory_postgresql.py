@@ -113,12 +113,22 @@ def test_what_is_read_is_what_a_file_gives_to_the_bit(address: str, tmp_path: Pa
                 )
             ]  # fmt: skip
             near = [hit.memory.id for hit in store.query(Query(like=5, k=8))]
+            told = [
+                (hit.memory.id, hit.score)
+                for text in (
+                    "Who has the red cups of the cafe?",
+                    "is there a naïve tab?",
+                    "cups on the Straße",
+                )
+                for hit in store.query(Query(text=text, k=100))
+            ]
             words = store.maps(), store.label_counts(), store.encoders(), store.corrections("cupp")
             kept = comparable(store.get(range(1, 62)))
             found.append(
-                (kept, [each.id for each in seen], total, log, answers, near, words, store.check().ok)
+                (kept, [each.id for each in seen], total, log, answers, near, told, words, store.check().ok)
             )
     assert any(found[0][4])
+    assert found[0][6]
     for one, other in zip(*found, strict=True):
         assert one == other
 

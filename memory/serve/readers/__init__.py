@@ -1,0 +1,1 @@
+"""Processes that answer the reading requests of one port."""
