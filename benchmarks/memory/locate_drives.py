@@ -1,0 +1,174 @@
+"""Drives that are mapped with some of their scans and located with the others.
+
+Every part goes through the shipped commands: ``perceive track`` and ``recall import`` make the store of the
+mapping part, and ``perceive detect`` writes the queries, which have no poses.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.lib.demos import drive_module
+from memory.cli import main as recall
+from perception.cli import main as perceive
+from perception.data import DataSet, open_data_set
+
+#: Length of the mapped and the unmapped stretches of a drive, in metres.
+STRETCH_M = 10.0
+#: Distance between the scans of a town, in metres.
+_STEP_M = 4.0
+
+
+class Scan(NamedTuple):
+    """A scan.
+
+    Attributes:
+        points: (N, 4) float32, LiDAR frame.
+        pose: (4, 4) float64 map_from_lidar.
+        time_ns: of the scan.
+    """
+
+    points: NDArray[np.float32]
+    pose: NDArray[np.float64]
+    time_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revisit:
+    """A mapping part and queries in the same map.
+
+    Attributes:
+        name: of the drive.
+        group: of drives that are summed up.
+        mapped, queried: scans of both parts.
+        weights: of the detector.
+    """
+
+    name: str
+    group: str
+    mapped: Sequence[Scan]
+    queried: Sequence[Scan]
+    weights: str
+
+
+def real_drives(data: Path) -> Iterator[Revisit]:
+    """Return the splits of the drives whose data is present.
+
+    Args:
+        data: folder with ``kitti_sequences``, ``nuscenes`` and ``dair_v2x``.
+    """
+    for folder in sorted((data / "kitti_sequences").glob("*/")):
+        yield from _splits(f"KITTI {folder.name[-4:]}", _scans(open_data_set(folder)), "pointpillars-kitti")
+    if (data / "nuscenes").is_dir():
+        frames = open_data_set(data / "nuscenes", split="scene-0523")
+        yield from _splits("nuScenes 0523", _scans(frames), "pointpillars-anywhere")
+    for side in ("vehicle", "infrastructure"):
+        folder = data / "dair_v2x" / f"{side}-side"
+        if folder.is_dir():
+            yield from _splits(f"DAIR {side}", _scans(open_data_set(folder)), "pointpillars-anywhere")
+
+
+def towns(seeds: Sequence[int]) -> Iterator[Revisit]:
+    """Return simulated towns: mapped on the first day, asked on the next, when some cars left or moved."""
+    frames, town = drive_module("frames"), drive_module("town")
+    for seed in seeds:
+        drive = frames.DriveConfig(2, 1, _STEP_M, 0, seed)
+        built = town.Town(town.TownConfig(), 2, seed)
+        days: list[list[Scan]] = [[], []]
+        for frame in frames.simulated_frames(built, drive):
+            points = frame.cloud.points.astype(np.float32)
+            days[frame.day].append(Scan(points, frame.map_from_lidar, frame.time_ns))
+        yield Revisit(
+            name=f"town {seed}", group="towns, next day", mapped=days[0], queried=days[1],
+            weights="pointpillars-kitti",
+        )  # fmt: skip
+
+
+def _splits(name: str, scans: list[Scan], weights: str) -> Iterator[Revisit]:
+    """Return every other scan as a query, and every other stretch of a moving vehicle."""
+    yield Revisit(
+        name=name, group="every other scan", mapped=scans[::2], queried=scans[1::2], weights=weights
+    )
+    places = np.array([scan.pose[:3, 3] for scan in scans])
+    driven = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(places, axis=0), axis=1))])
+    mapped = np.floor(driven / STRETCH_M) % 2 == 0
+    if not mapped.all() and driven[-1] > 3 * STRETCH_M:
+        yield Revisit(
+            name=name,
+            group="unmapped stretches",
+            mapped=[scan for scan, known in zip(scans, mapped, strict=True) if known],
+            queried=[scan for scan, known in zip(scans, mapped, strict=True) if not known],
+            weights=weights,
+        )
+
+
+def _scans(frames: DataSet) -> list[Scan]:
+    """Return the scans; the first one is the origin of the map."""
+    found: list[Scan] = []
+    start: NDArray[np.float64] | None = None
+    for number in range(len(frames)):
+        frame = frames[number]
+        assert frame.pose is not None
+        start = np.linalg.inv(frame.pose) if start is None else start
+        time_ns = number * 10**8 if frame.time_ns is None else frame.time_ns
+        found.append(Scan(frame.cloud.points[:, :4].astype(np.float32), start @ frame.pose, time_ns))
+    return found
+
+
+def build_store(revisit: Revisit, folder: Path) -> Path:
+    """Return the store of the mapping part; it is made unless it exists."""
+    store = folder / "store"
+    if not store.is_dir():
+        write_scans(revisit.mapped, folder / "mapped")
+        out = folder / "tracked"
+        run_quietly(
+            perceive, "track", folder / "mapped" / "scans", "--poses", folder / "mapped" / "poses.txt",
+            "--times", folder / "mapped" / "times.txt", "--weights", revisit.weights, "--no-pictures",
+            "--out", out, "--start", "2026-01-05T09:00:00Z",
+        )  # fmt: skip
+        run_quietly(recall, "import", store, out / "detections.jsonl", "--map", "mapped")
+    return store
+
+
+def query_lines(revisit: Revisit, folder: Path) -> list[str]:
+    """Return the lines of ``perceive detect`` of the queries; they are made unless they exist."""
+    lines = folder / "queries" / "detections.jsonl"
+    if not lines.is_file():
+        write_scans(revisit.queried, folder / "queried")
+        run_quietly(
+            perceive, "detect", folder / "queried" / "scans", "--weights", revisit.weights,
+            "--no-pictures", "--out", lines.parent,
+        )  # fmt: skip
+    return lines.read_text(encoding="utf-8").splitlines()
+
+
+def write_scans(scans: Sequence[Scan], folder: Path) -> None:
+    """Write scans, poses and times."""
+    (folder / "scans").mkdir(parents=True, exist_ok=True)
+    poses, times = [], []
+    for number, scan in enumerate(scans):
+        scan.points.tofile(folder / "scans" / f"{number:06d}.bin")
+        poses.append(" ".join(f"{value:.6f}" for value in scan.pose[:3].ravel()))
+        times.append(f"{(scan.time_ns - scans[0].time_ns) / 1e9:.6f}")
+    (folder / "poses.txt").write_text("\n".join(poses) + "\n", encoding="utf-8")
+    (folder / "times.txt").write_text("\n".join(times) + "\n", encoding="utf-8")
+
+
+def run_quietly(command: Callable[[list[str]], int], *arguments: object) -> None:
+    """Run a command without its output.
+
+    Raises:
+        RuntimeError: it failed; the message holds its output.
+    """
+    with redirect_stdout(io.StringIO()) as said, redirect_stderr(said):
+        status = command([str(argument) for argument in arguments])
+    if status != 0:
+        raise RuntimeError(f"{arguments[0]} ended with status {status}: {said.getvalue()[-2000:]}")

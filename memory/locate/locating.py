@@ -1,0 +1,287 @@
+"""Where a robot is, from the objects and the place vector of one scan.
+
+The evidence of a pose is the product of three parts: the prior (near a stored place with its heading, or
+anywhere in the map), the likelihood ratio of the place vector, and that of the objects in view. The sum over
+all poses is compared with "none of them", whose evidence is 1. All parts are thus probabilities of one scale,
+and a scan that resembles nothing, or many places, is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.locate.answers import LocateOptions, LocateResult, PoseCandidate, Verdict, evidence_words
+from memory.locate.objects import REACH_M, Mode, ObjectMatcher, Objects
+from memory.locate.places import HEADING_RAD, PlaceCalibration, calibrate
+from memory.merging.alignment import AlignOptions, motions_between
+from memory.merging.motion import Motion
+from memory.persistence.database import Database
+from memory.query import Filter
+from memory.types import AWAY, STATES, Memory, positions_of
+from memory.wording.words import plural
+
+#: Most places of a map for the calibration, and most places near which poses are searched.
+_SAMPLED, _NEAREST = 600, 40
+#: Most stored objects of a map for the search without a place.
+_MOST_OBJECTS = 2_000
+#: Side of a cell of the mapped area, in metres.
+_CELL_M = 10.0
+
+
+class _Hypothesis(NamedTuple):
+    """A pose with its log evidence."""
+
+    map_id: str
+    mode: Mode
+    evidence: float
+    place: int | None
+    similarity: float | None
+    z: float
+    objects: tuple[int, ...] = ()
+
+
+class _Places(NamedTuple):
+    """Stored places of a map that may be near.
+
+    Attributes:
+        ids: (N,) int64.
+        poses: (N, 3) float64 x, y and yaw.
+        z: (N,) float64 metres.
+        cosine: (N,) float64 similarities to the scan.
+        weight: (N,) float64 prior log weights, without evidence.
+        calibration: meaning of the similarities.
+    """
+
+    ids: NDArray[np.int64]
+    poses: NDArray[np.float64]
+    z: NDArray[np.float64]
+    cosine: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    calibration: PlaceCalibration
+
+
+def locate(
+    database: Database, view: Sequence[Memory], options: LocateOptions, map_id: str | None = None
+) -> LocateResult:
+    """See :meth:`memory.search.reader.StoreReader.locate`."""
+    maps = database.maps() if map_id is None else [map_id]
+    share = math.log(max(len(maps), 1))
+    found = [
+        hypothesis._replace(evidence=hypothesis.evidence - share)
+        for one in maps
+        for hypothesis in _hypotheses(database, one, view, options)
+    ]
+    return _judged(found, len(Objects.of(view)), options)
+
+
+def _hypotheses(
+    database: Database, map_id: str, view: Sequence[Memory], options: LocateOptions
+) -> Iterator[_Hypothesis]:
+    """Yield the poses in a map that some evidence supports."""
+    places = _places(database, map_id, view)
+    stored = _stored_objects(database, map_id, places)
+    matcher = ObjectMatcher(Objects.of(view), Objects.of(stored), options)
+    area_m2 = _mapped_area_m2(stored, places)
+    anywhere = math.log(options.known * (1.0 - options.near_place) / (area_m2 * math.tau))
+    if places is None:
+        anywhere = math.log(options.known / (area_m2 * math.tau))
+    motions = []
+    if len(stored) <= _MOST_OBJECTS:
+        objects = [each for each in view if each.kind == "object" and each.position is not None]
+        gates = AlignOptions(tolerance_m=3.0 * options.sigma_m)
+        motions += motions_between(objects, stored, gates)
+    near = None
+    if places is not None:
+        near = _NearPlaces(places, math.log(options.known * options.near_place))
+        for pose, sigma_m in near.poses():
+            motions += matcher.around(pose, 3.0 * sigma_m)
+    for mode in matcher.modes(motions):
+        prior, place, similarity = (-math.inf, None, None) if near is None else near.density(mode.motion)
+        evidence = mode.evidence + float(np.logaddexp(prior, anywhere))
+        objects = matcher.ids(mode)
+        yield _Hypothesis(map_id, mode, evidence, place, similarity, matcher.height_m(mode), objects)
+    if near is not None:
+        yield from near.alone(map_id, matcher)
+
+
+class _NearPlaces:
+    """The prior of poses near stored places, with the evidence of the place vector.
+
+    Args:
+        places: of the map.
+        share: log probability of all of them.
+    """
+
+    def __init__(self, places: _Places, share: float) -> None:
+        self._places = places
+        calibration = places.calibration
+        self._evidence = share + places.weight + calibration.evidence(places.cosine)
+        self._sigma_m = calibration.distance_m(places.cosine)
+
+    def poses(self) -> Iterator[tuple[Motion, float]]:
+        """Yield the poses with some evidence and their standard deviations in metres."""
+        kept = self._evidence > self._evidence.max() - 7.0
+        for row in np.flatnonzero(kept).tolist():
+            yield self._motion(row), float(self._sigma_m[row])
+
+    def density(self, motion: Motion) -> tuple[float, int | None, float | None]:
+        """Return the log density of a pose per m² and rad, and the place that contributes most."""
+        x, y, yaw = self._places.poses.T
+        turned = np.remainder(yaw - motion.yaw_rad + math.pi, math.tau) - math.pi
+        away = (x - motion.x_m) ** 2 + (y - motion.y_m) ** 2
+        logs = self._evidence - away / (2.0 * self._sigma_m**2) - turned**2 / (2.0 * HEADING_RAD**2)
+        logs = logs - np.log(math.tau**1.5 * self._sigma_m**2 * HEADING_RAD)
+        row = int(logs.argmax())
+        most = float(logs[row])
+        total = most + math.log(float(np.exp(logs - most).sum()))
+        return total, int(self._places.ids[row]), float(self._places.cosine[row])
+
+    def alone(self, map_id: str, matcher: ObjectMatcher) -> Iterator[_Hypothesis]:
+        """Yield the places as poses that no object supports."""
+        nothing = np.zeros((0, 2), np.int64)
+        for row in range(len(self._evidence)):
+            motion = self._motion(row)
+            evidence = float(self._evidence[row]) + matcher.nothing_matched(motion)
+            mode = Mode(motion, evidence, float(self._sigma_m[row]), HEADING_RAD, nothing)
+            place, similarity = int(self._places.ids[row]), float(self._places.cosine[row])
+            yield _Hypothesis(map_id, mode, evidence, place, similarity, float(self._places.z[row]))
+
+    def _motion(self, row: int) -> Motion:
+        x, y, yaw = self._places.poses[row].tolist()
+        return Motion(yaw, x, y)
+
+
+def _places(database: Database, map_id: str, view: Sequence[Memory]) -> _Places | None:
+    """Return the stored places of a map that resemble the scan; None if nothing can be compared."""
+    seen = next((each for each in view if each.kind == "place"), None)
+    ids = database.ids(Filter(map_id=map_id, kinds=("place",)), order="oldest")
+    if seen is None or not len(ids):
+        return None
+    vectors = {**seen.embeddings} if seen.embedding is None else {"": seen.embedding, **seen.embeddings}
+    stored = [each for each in database.present(ids.tolist(), vectors=True) if each.position is not None]
+    for encoder, vector in vectors.items():
+        kept = [each for each in stored if _vector(each, encoder) is not None]
+        rows = np.array([_vector(each, encoder) for each in kept], np.float64)
+        if not len(rows) or rows.shape[1] != len(vector):
+            continue
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        poses = np.array([[*each.place[:2], each.yaw] for each in kept])
+        step = max(1, math.ceil(len(kept) / _SAMPLED))
+        calibration = calibrate(poses[::step], rows[::step])
+        if calibration is None:
+            continue
+        cosine = rows @ (vector.astype(np.float64) / np.linalg.norm(vector.astype(np.float64)))
+        best = np.argsort(-cosine, kind="stable")[:_NEAREST]
+        cells = np.floor(np.column_stack([poses[:, :2] / 3.0, poses[:, 2] / 0.5]))
+        _, cell, crowd = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+        weight = -np.log(len(crowd)) - np.log(crowd[cell.ravel()])
+        return _Places(
+            np.array([each.id for each in kept], np.int64)[best],
+            poses[best],
+            np.array([each.place[2] for each in kept])[best],
+            cosine[best],
+            weight[best],
+            calibration,
+        )
+    return None
+
+
+def _vector(memory: Memory, encoder: str) -> NDArray[np.float32] | None:
+    return memory.embedding if encoder == "" else memory.embeddings.get(encoder)
+
+
+def _stored_objects(database: Database, map_id: str, places: _Places | None) -> list[Memory]:
+    """Return the objects of a map that are not gone; of a large map those around the places."""
+    present = tuple(state for state in STATES if state not in AWAY)
+    everything = Filter(map_id=map_id, kinds=("object",), states=present)
+    ids = database.ids(everything)
+    if len(ids) > _MOST_OBJECTS:
+        if places is None:
+            raise ValueError(
+                f"map {map_id!r} has {len(ids)} objects, at most {_MOST_OBJECTS} can be compared without place"
+                " vectors. Import scans with poses, so that the store has places"
+            )
+        found = set[int]()
+        for x, y, _ in places.poses.tolist():
+            circle = Filter(map_id=map_id, kinds=("object",), states=present, circle=(x, y, REACH_M))
+            found.update(database.ids(circle).tolist())
+        ids = np.array(sorted(found), np.int64)
+    memories = database.present(ids.tolist(), vectors=False)
+    return [each for each in memories if each.position is not None]
+
+
+def _mapped_area_m2(objects: Sequence[Memory], places: _Places | None) -> float:
+    """Return the area of the cells that hold a memory, and of their neighbours."""
+    points = positions_of(objects)[:, :2]
+    if places is not None:
+        points = np.vstack([points, places.poses[:, :2]])
+    cells = {(int(x), int(y)) for x, y in np.floor(points / _CELL_M)}
+    wide = {(x + i, y + j) for x, y in cells for i in (-1, 0, 1) for j in (-1, 0, 1)}
+    return max(len(wide), 1) * _CELL_M**2
+
+
+def _judged(found: Sequence[_Hypothesis], seen: int, options: LocateOptions) -> LocateResult:
+    """Return the answer from the evidence of all poses and of none of them."""
+    none = math.log(1.0 - options.known)
+    logs = np.array([none, *(each.evidence for each in found)])
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    unknown, shares = float(weights[0]), weights[1:]
+    candidates: list[PoseCandidate] = []
+    used = np.zeros(len(found), bool)
+    for row in np.argsort(-shares, kind="stable").tolist():
+        if used[row] or len(candidates) == options.most_candidates:
+            continue
+        chosen = found[row]
+        probability = 0.0
+        for other, hypothesis in enumerate(found):
+            if hypothesis.map_id == chosen.map_id and not used[other]:
+                within = _within(chosen.mode, hypothesis.mode, options)
+                probability += float(shares[other]) * within
+                used[other] = within > 0.5 or other == row
+        candidates.append(_candidate(chosen, probability))
+    candidates.sort(key=lambda each: -each.probability)
+    best = candidates[0] if candidates else None
+    verdict: Verdict = "unknown"
+    if best is not None and best.probability >= options.least_probability:
+        verdict, reason = "located", evidence_words(best, seen)
+    elif best is None:
+        reason = "the store has no places or objects to compare with"
+    elif unknown >= 0.5:
+        reason = f"with probability {unknown:.2f} the scan shows no mapped place, or too little of one"
+    else:
+        verdict = "ambiguous"
+        reason = (
+            f"the most probable of {plural(len(candidates), 'pose')} is {best} with probability"
+            f" {best.probability:.2f}, at least {options.least_probability:g} is required"
+        )
+    return LocateResult(verdict, tuple(candidates), unknown, seen, reason)
+
+
+def _within(chosen: Mode, other: Mode, options: LocateOptions) -> float:
+    """Return the probability that a pose distributed as a mode is within the tolerance of another."""
+    away = math.dist((chosen.motion.x_m, chosen.motion.y_m), (other.motion.x_m, other.motion.y_m))
+    turned = abs(math.remainder(chosen.motion.yaw_rad - other.motion.yaw_rad, math.tau))
+    left = max(options.within_m - away, 0.0), max(options.within_rad - turned, 0.0)
+    position = 1.0 - math.exp(-(left[0] ** 2) / (2.0 * other.sigma_m**2))
+    return position * math.erf(left[1] / (other.sigma_rad * math.sqrt(2.0)))
+
+
+def _candidate(chosen: _Hypothesis, probability: float) -> PoseCandidate:
+    mode = chosen.mode
+    return PoseCandidate(
+        chosen.map_id,
+        (mode.motion.x_m, mode.motion.y_m, chosen.z),
+        math.remainder(mode.motion.yaw_rad, math.tau),
+        min(probability, 1.0),
+        mode.sigma_m,
+        mode.sigma_rad,
+        chosen.objects,
+        chosen.place,
+        chosen.similarity,
+    )
