@@ -79,4 +79,42 @@ _COST = Table(
     ],
 )
 
-BLOCKS: dict[str, Callable[[], str]] = {"memory-drives": _KNOWN, "memory-drives-cost": _COST}
+
+def _located(values: Values) -> list[Row]:
+    """Group, side and figures; the group is named in the first row of it."""
+    queries: dict[str, int] = {}
+    for case in values["cases"]:
+        queries[case["group"]] = queries.get(case["group"], 0) + case["queries"]
+    return [
+        (f"{group}: {queries[group]} scans" if side == next(iter(sides)) else "", side, figures)
+        for group, sides in values["summary"].items()
+        for side, figures in sides.items()
+    ]
+
+
+def _percent(name: str) -> Callable[[Row], Any]:
+    return lambda row: 100 * row[2][name] / sum(row[2][outcome] for outcome in ("right", "refused", "wrong"))
+
+
+_LOCATE = Table(
+    "locate-cpu",
+    rows=_located,
+    columns=[
+        Column("queries", lambda row: row[0]),
+        Column("method", lambda row: row[1]),
+        Column("right, %", _percent("right"), ".1f"),
+        Column("refused, %", _percent("refused"), ".1f"),
+        Column("wrong, %", _percent("wrong"), ".1f"),
+        Column(
+            "wrong elsewhere, %",
+            lambda row: 100 - 100 * row[2]["elsewhere"][0] / max(row[2]["elsewhere"][1], 1),
+            ".2f",
+        ),
+    ],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "memory-drives": _KNOWN,
+    "memory-drives-cost": _COST,
+    "locate": _LOCATE,
+}

@@ -23,8 +23,8 @@ class LocateOptions:
         least_probability: smallest probability of an answer; below it, the answer is refused.
         within_m, within_rad: the probability of a pose is that of an error below both.
         known: probability that the scan is of a mapped place, before any evidence.
-        near_place: share of ``known`` for poses near a stored place with its heading; the rest is for any pose
-            in the map.
+        near_place: share of ``known`` for poses near a stored place with its heading; the rest is for any
+            pose in the map.
         match: probability that an object in view is in the store, if the store has enough of its label there.
         sigma_m: standard deviation of the position of an object, in the view and in the store.
         most_candidates: maximum number of poses to return.
@@ -36,10 +36,10 @@ class LocateOptions:
     least_probability: float = 0.9
     within_m: float = 2.0
     within_rad: float = math.radians(5.0)
-    known: float = 0.7
+    known: float = 0.8
     near_place: float = 0.9
-    match: float = 0.5
-    sigma_m: float = 0.4
+    match: float = 0.7
+    sigma_m: float = 0.3
     most_candidates: int = 5
 
     def __post_init__(self) -> None:

@@ -31,6 +31,8 @@ _SAMPLED, _NEAREST = 600, 40
 _MOST_OBJECTS = 2_000
 #: Side of a cell of the mapped area, in metres.
 _CELL_M = 10.0
+#: Smallest probabilities of a pose that counts, and of one that is listed; samples of each pose.
+_LEAST_SHARE, _LEAST_LISTED, _SAMPLES = 1e-4, 0.01, 128
 
 
 class _Hypothesis(NamedTuple):
@@ -103,8 +105,8 @@ def _hypotheses(
     for mode in matcher.modes(motions):
         prior, place, similarity = (-math.inf, None, None) if near is None else near.density(mode.motion)
         evidence = mode.evidence + float(np.logaddexp(prior, anywhere))
-        objects = matcher.ids(mode)
-        yield _Hypothesis(map_id, mode, evidence, place, similarity, matcher.height_m(mode), objects)
+        matched = matcher.ids(mode)
+        yield _Hypothesis(map_id, mode, evidence, place, similarity, matcher.height_m(mode), matched)
     if near is not None:
         yield from near.alone(map_id, matcher)
 
@@ -203,8 +205,8 @@ def _stored_objects(database: Database, map_id: str, places: _Places | None) -> 
     if len(ids) > _MOST_OBJECTS:
         if places is None:
             raise ValueError(
-                f"map {map_id!r} has {len(ids)} objects, at most {_MOST_OBJECTS} can be compared without place"
-                " vectors. Import scans with poses, so that the store has places"
+                f"map {map_id!r} has {len(ids)} objects, at most {_MOST_OBJECTS} can be compared without"
+                " place vectors. Import scans with poses, so that the store has places"
             )
         found = set[int]()
         for x, y, _ in places.poses.tolist():
@@ -228,31 +230,19 @@ def _mapped_area_m2(objects: Sequence[Memory], places: _Places | None) -> float:
 def _judged(found: Sequence[_Hypothesis], seen: int, options: LocateOptions) -> LocateResult:
     """Return the answer from the evidence of all poses and of none of them."""
     none = math.log(1.0 - options.known)
+    found = sorted(found, key=lambda each: -each.evidence)
     logs = np.array([none, *(each.evidence for each in found)])
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()
-    unknown, shares = float(weights[0]), weights[1:]
-    candidates: list[PoseCandidate] = []
-    used = np.zeros(len(found), bool)
-    for row in np.argsort(-shares, kind="stable").tolist():
-        if used[row] or len(candidates) == options.most_candidates:
-            continue
-        chosen = found[row]
-        probability = 0.0
-        for other, hypothesis in enumerate(found):
-            if hypothesis.map_id == chosen.map_id and not used[other]:
-                within = _within(chosen.mode, hypothesis.mode, options)
-                probability += float(shares[other]) * within
-                used[other] = within > 0.5 or other == row
-        candidates.append(_candidate(chosen, probability))
-    candidates.sort(key=lambda each: -each.probability)
+    unknown = float(weights[0])
+    candidates = _candidates(found, weights[1:], options)
     best = candidates[0] if candidates else None
     verdict: Verdict = "unknown"
     if best is not None and best.probability >= options.least_probability:
         verdict, reason = "located", evidence_words(best, seen)
-    elif best is None:
-        reason = "the store has no places or objects to compare with"
-    elif unknown >= 0.5:
+    elif not found:
+        reason = "nothing in the store can be compared with the scan"
+    elif best is None or unknown >= 0.5:
         reason = f"with probability {unknown:.2f} the scan shows no mapped place, or too little of one"
     else:
         verdict = "ambiguous"
@@ -263,25 +253,70 @@ def _judged(found: Sequence[_Hypothesis], seen: int, options: LocateOptions) -> 
     return LocateResult(verdict, tuple(candidates), unknown, seen, reason)
 
 
-def _within(chosen: Mode, other: Mode, options: LocateOptions) -> float:
-    """Return the probability that a pose distributed as a mode is within the tolerance of another."""
-    away = math.dist((chosen.motion.x_m, chosen.motion.y_m), (other.motion.x_m, other.motion.y_m))
-    turned = abs(math.remainder(chosen.motion.yaw_rad - other.motion.yaw_rad, math.tau))
-    left = max(options.within_m - away, 0.0), max(options.within_rad - turned, 0.0)
-    position = 1.0 - math.exp(-(left[0] ** 2) / (2.0 * other.sigma_m**2))
-    return position * math.erf(left[1] / (other.sigma_rad * math.sqrt(2.0)))
+def _candidates(
+    found: Sequence[_Hypothesis], shares: NDArray[np.float64], options: LocateOptions
+) -> list[PoseCandidate]:
+    """Return the most probable poses that differ by more than the tolerance.
+
+    Args:
+        found: hypotheses, the most probable first.
+        shares: (N,) float64 their probabilities.
+    """
+    count = int(np.count_nonzero(shares > _LEAST_SHARE))
+    found, shares = found[:count], shares[:count]
+    if not count:
+        return []
+    noise = np.random.default_rng(0).normal(size=(_SAMPLES, 3))
+    poses = np.array([each.mode.motion for each in found])[:, [1, 2, 0]]
+    sigma = np.array([(each.mode.sigma_m, each.mode.sigma_m, each.mode.sigma_rad) for each in found])
+    sampled = poses[:, None] + sigma[:, None] * noise
+    left = shares.copy()
+    candidates: list[PoseCandidate] = []
+    while len(candidates) < options.most_candidates and left.max() > _LEAST_SHARE:
+        chosen = found[int(left.argmax())]
+        same = np.array([each.map_id == chosen.map_id for each in found])
+        pose = np.array(chosen.mode.motion)[[1, 2, 0]]
+        for _ in range(3):  # Move to the mean of the probable poses within the tolerance.
+            offset = _offset(sampled, pose)
+            inside = _inside(offset, options) & same[:, None]
+            weight = shares[:, None] * inside
+            if not weight.any():
+                break
+            mean = (offset * weight[..., None]).sum(axis=(0, 1)) / weight.sum()
+            pose = pose + mean
+        inside = _inside(_offset(sampled, pose), options) & same[:, None]
+        probability = float((shares * inside.mean(axis=1)).sum())
+        near = _inside(_offset(poses, pose), options) & same
+        near[found.index(chosen)] = True
+        left[near] = 0.0
+        spread_m, spread_rad = _spread(_offset(sampled[near], pose), shares[near])
+        candidates.append(
+            PoseCandidate(
+                chosen.map_id, (float(pose[0]), float(pose[1]), chosen.z),
+                math.remainder(float(pose[2]), math.tau), min(probability, 1.0), spread_m, spread_rad,
+                chosen.objects, chosen.place, chosen.similarity,
+            )
+        )  # fmt: skip
+    listed = [each for each in candidates if each.probability >= _LEAST_LISTED]
+    return sorted(listed, key=lambda each: -each.probability)
 
 
-def _candidate(chosen: _Hypothesis, probability: float) -> PoseCandidate:
-    mode = chosen.mode
-    return PoseCandidate(
-        chosen.map_id,
-        (mode.motion.x_m, mode.motion.y_m, chosen.z),
-        math.remainder(mode.motion.yaw_rad, math.tau),
-        min(probability, 1.0),
-        mode.sigma_m,
-        mode.sigma_rad,
-        chosen.objects,
-        chosen.place,
-        chosen.similarity,
-    )
+def _offset(poses: NDArray[np.float64], pose: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (..., 3) differences of x, y and yaw to a pose."""
+    offset = poses - pose
+    offset[..., 2] = np.remainder(offset[..., 2] + math.pi, math.tau) - math.pi
+    return offset
+
+
+def _inside(offset: NDArray[np.float64], options: LocateOptions) -> NDArray[np.bool_]:
+    """Return which differences are within the tolerance."""
+    near = np.hypot(offset[..., 0], offset[..., 1]) <= options.within_m
+    return np.asarray(near & (np.abs(offset[..., 2]) <= options.within_rad))
+
+
+def _spread(offset: NDArray[np.float64], shares: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the standard deviations of the position along one axis, and of the heading."""
+    weight = shares / shares.sum()
+    squares = (offset**2).mean(axis=1) * weight[:, None]
+    x, y, yaw = squares.sum(axis=0).tolist()
+    return math.sqrt((x + y) / 2.0), math.sqrt(yaw)

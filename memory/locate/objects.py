@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,14 +29,17 @@ REACH_M = 60.0
 #: Objects with a ratio of length to width above this have a heading, modulo half a turn, which must agree.
 _LONG, _HEADING_RAD = 1.5, math.radians(20.0)
 #: Largest number of standard deviations of a match, and of motions that are fitted.
-_SIGMAS, _FITTED = 3.0, 300
+_SIGMAS, _FITTED = 3.0, 150
 #: Growth of the position error with distance to the sensor.
 _PER_M = 0.01
 #: Least number of stored objects that the density assumes: few objects say little about where others stand.
 _LEAST_DENSITY = 1.0 / 100.0
+#: Exponent of the likelihood ratio of objects: parked cars stand in rows, so they are not independent.
+_TEMPER = 0.7
 
 
-class Objects(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Objects:
     """Objects in one frame of reference.
 
     Attributes:
@@ -53,7 +57,8 @@ class Objects(NamedTuple):
     @classmethod
     def of(cls, memories: Sequence[Memory]) -> Objects:
         """Return the objects with a label and a position."""
-        kept = [each for each in memories if each.kind == "object" and each.label and each.position is not None]
+        objects = [each for each in memories if each.kind == "object" and each.label]
+        kept = [each for each in objects if each.position is not None]
         return cls(
             np.array([-1 if each.id is None else each.id for each in kept], np.int64),
             np.array([each.label.casefold() for each in kept], np.str_),
@@ -61,12 +66,8 @@ class Objects(NamedTuple):
             np.array([_heading(each) for each in kept], np.float64),
         )
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.ids)
-
-    def rows(self, index: NDArray[np.int64]) -> Objects:
-        """Return the objects of some rows."""
-        return Objects(*(part[index] for part in self))
 
 
 class Mode(NamedTuple):
@@ -113,16 +114,28 @@ class ObjectMatcher:
     def modes(self, motions: Sequence[Motion]) -> list[Mode]:
         """Return the fitted motions with their evidence, each set of matches once."""
         found: dict[tuple[int, ...], Mode] = {}
-        for motion in sorted(motions, key=lambda each: -self._score(each, self.match(each)))[:_FITTED]:
+        for motion in self._promising(motions):
             fitted, matched = self._fit(motion)
             if len(matched):
                 key = (*matched.ravel().tolist(), round(fitted.yaw_rad / math.radians(10.0)))
                 found.setdefault(key, self._mode(fitted, matched))
         return list(found.values())
 
+    def _promising(self, motions: Sequence[Motion]) -> list[Motion]:
+        """Return the motions that may match the most objects."""
+        if len(motions) <= _FITTED:
+            return list(motions)
+        counts = []
+        for motion in motions:
+            away = motion.points(self.view.places)[:, None, :2] - self.known.places[None, :, :2]
+            near = (away**2).sum(axis=2) <= _SIGMAS**2 * self._variance[:, None]
+            counts.append(int((near & self._same).any(axis=1).sum()))
+        order = np.argsort(-np.array(counts), kind="stable")[:_FITTED]
+        return [motions[row] for row in order.tolist()]
+
     def nothing_matched(self, motion: Motion) -> float:
         """Return the log likelihood ratio if no object in view is in the store."""
-        return float(np.log1p(-self._chances(motion)).sum())
+        return _TEMPER * float(np.log1p(-self._chances(motion)).sum())
 
     def match(self, motion: Motion) -> NDArray[np.int64]:
         """Return (K, 2) int64 rows of the view and of the stored objects, each once, the closest first."""
@@ -188,7 +201,8 @@ class ObjectMatcher:
         lever = sigma_rad * float(np.hypot(*middle))
         at_middle = math.sqrt(variance / len(matched))
         volume = math.log(math.tau**1.5 * at_middle**2 * sigma_rad)
-        return Mode(motion, self._score(motion, matched) + volume, math.hypot(at_middle, lever), sigma_rad, matched)
+        evidence = self._score(motion, matched) + volume
+        return Mode(motion, evidence, math.hypot(at_middle, lever), sigma_rad, matched)
 
     def _score(self, motion: Motion, matched: NDArray[np.int64]) -> float:
         """Return the log likelihood ratio of a motion."""
@@ -201,17 +215,18 @@ class ObjectMatcher:
             normal = np.exp(-off / 2.0) / (math.tau * self._variance[rows])
             chance = chances[rows]
             score[rows] = np.log(1.0 - chance + chance * normal / self._density(motion)[rows])
-        return float(score.sum())
+        return _TEMPER * float(score.sum())
 
     def _near(self, motion: Motion) -> NDArray[np.bool_]:
-        return np.hypot(*(self.known.places[:, :2] - (motion.x_m, motion.y_m)).T) <= REACH_M
+        offset = self.known.places[:, :2] - (motion.x_m, motion.y_m)
+        return np.asarray(np.hypot(offset[:, 0], offset[:, 1]) <= REACH_M)
 
     def _density(self, motion: Motion) -> NDArray[np.float64]:
         """Return the density of stored objects of each label where objects stand, per m²."""
         near = self._near(motion)
         counts = (self._same & near[None, :]).sum(axis=1)
         cells = len(np.unique(np.floor(self.known.places[near, :2] / 10.0), axis=0))
-        return np.maximum(counts / max(100.0 * cells, 100.0), _LEAST_DENSITY)
+        return np.asarray(np.maximum(counts / max(100.0 * cells, 100.0), _LEAST_DENSITY))
 
     def _chances(self, motion: Motion) -> NDArray[np.float64]:
         """Return the probability of each object in view to be in the store."""

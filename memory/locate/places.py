@@ -27,7 +27,7 @@ _LEAST_SIGMA = 0.45
 #: Largest evidence of a place vector, as a log likelihood ratio.
 _MOST = 7.0
 #: Standard deviation of the heading of a revisit, in radians, and of its position at best, in metres.
-HEADING_RAD, _CLOSEST_M = math.radians(5.0), 0.7
+HEADING_RAD, _CLOSEST_M = math.radians(2.5), 0.7
 
 
 class PlaceCalibration(NamedTuple):
