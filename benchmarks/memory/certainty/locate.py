@@ -34,7 +34,7 @@ from benchmarks.memory.certainty.revisits import Revisit, build_store, query_lin
 from benchmarks.publish.screen import tables
 from memory import Filter, Memory, MemoryStore
 from memory.exchange.detections import view_from_frame
-from memory.exchange.scenes import SCENE_ENCODER, Scenes
+from memory.exchange.scenes import SCENE_ENCODER
 from memory.locate.answers import LocateOptions
 from memory.questions.recognising import SAME_FROM
 
@@ -92,12 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def cases(drives: Iterable[Revisit], work: Path) -> list[Case]:
     """Make or read the stores and the queries."""
-    found, scenes = [], Scenes()
+    found = []
     for revisit in drives:
         folder = work / f"{revisit.name}-{revisit.group}".replace(" ", "_").replace(",", "")
         folder.mkdir(parents=True, exist_ok=True)
         store = build_store(revisit, folder)
-        views = [view_from_frame(json.loads(line), scenes) for line in query_lines(revisit, folder)]
+        views = [view_from_frame(json.loads(line)) for line in query_lines(revisit, folder)]
         poses = [_pose(scan.pose) for scan in revisit.queried]
         found.append(Case(revisit.name, revisit.group, store, views, poses))
     return found

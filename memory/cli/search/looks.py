@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from memory.errors import DataError
 from memory.exchange.detections import is_detections, view_from_frame
 from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
-from memory.exchange.scenes import Scenes
 from memory.types import Kind, Memory
 
 
@@ -66,6 +65,6 @@ def view_of(word: str) -> tuple[list[Memory], str]:
             f"{path}: no detections found. --like takes the id of a memory or a detections.jsonl of perceive"
         )
     try:
-        return view_from_frame(record, Scenes()), f"{path}:{last.number}"
+        return view_from_frame(record), f"{path}:{last.number}"
     except (ValueError, TypeError) as error:
         raise DataError(f"{path}:{last.number}: {error}") from error
