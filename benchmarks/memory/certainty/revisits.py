@@ -113,13 +113,14 @@ def _splits(name: str, scans: list[Scan], weights: str) -> Iterator[Revisit]:
 def _scans(frames: DataSet) -> list[Scan]:
     """Return the scans; the first one is the origin of the map."""
     found: list[Scan] = []
-    start: NDArray[np.float64] | None = None
+    map_from_world = np.eye(4)
     for number in range(len(frames)):
         frame = frames[number]
         assert frame.pose is not None
-        start = np.linalg.inv(frame.pose) if start is None else start
+        if not found:
+            map_from_world = np.linalg.inv(frame.pose)
         time_ns = number * 10**8 if frame.time_ns is None else frame.time_ns
-        found.append(Scan(frame.cloud.points[:, :4].astype(np.float32), start @ frame.pose, time_ns))
+        found.append(Scan(frame.cloud.points[:, :4].astype(np.float32), map_from_world @ frame.pose, time_ns))
     return found
 
 
