@@ -113,7 +113,7 @@ def _splits(name: str, scans: list[Scan], weights: str) -> Iterator[Revisit]:
 def _scans(frames: DataSet) -> list[Scan]:
     """Return the scans; the first one is the origin of the map."""
     found: list[Scan] = []
-    map_from_world = np.eye(4)
+    map_from_world: NDArray[np.float64] = np.eye(4)
     for number in range(len(frames)):
         frame = frames[number]
         assert frame.pose is not None
