@@ -118,7 +118,7 @@ def _scans(frames: DataSet) -> list[Scan]:
         frame = frames[number]
         assert frame.pose is not None
         if not found:
-            map_from_world = np.linalg.inv(frame.pose)
+            map_from_world = np.linalg.inv(frame.pose).astype(np.float64)
         time_ns = number * 10**8 if frame.time_ns is None else frame.time_ns
         found.append(Scan(frame.cloud.points[:, :4].astype(np.float32), map_from_world @ frame.pose, time_ns))
     return found

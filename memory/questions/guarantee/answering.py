@@ -38,17 +38,21 @@ def guaranteed_presence(store: StoreReader, memory: Memory, now_ns: int, confide
     calibration = PresenceCalibration.of(presence_outcomes(store))
     known_s = (seen_ns - memory.first_sight_ns) / 1e9
     gap_s = max(now_ns - seen_ns, 0) / 1e9
-    cases, missing = len(calibration.scores), calibration.missing(confidence)
-    if missing:
+    cases, needed = calibration.cases(memory.label), cases_needed(confidence)
+    stayed, left = calibration.counts
+    known = calibration.labels.get(memory.label, 0)
+    if cases < needed:
         reason = (
-            f"not available, because only {plural(cases, 'past case')} of this store have an outcome and"
-            f" {cases_needed(confidence)} are needed"
+            f"not available, because past cases of this store are {stayed} objects that stayed and {left}"
+            f" that left, {known} of them with the label {memory.label}; {needed} of each are needed"
         )
         return Guarantee(confidence, "unknown", False, cases, None, ids, seen_ns, free_ns, reason)
     probability = calibration.model.probability(memory.label, known_s, gap_s)
-    verdict = calibration.answer(probability, confidence)
-    after = f"after {duration(gap_s)} without an observation, by {plural(cases, 'past case')} of this store"
-    reason = f"estimated probability {probability:.2f} {after}"
+    verdict = calibration.answer(memory.label, known_s, gap_s, confidence)
+    reason = (
+        f"estimated probability {probability:.2f} after {duration(gap_s)} without an observation, by past"
+        f" cases of this store, {stayed} objects that stayed and {left} that left"
+    )
     return Guarantee(confidence, verdict, True, cases, probability, ids, seen_ns, free_ns, reason)
 
 
@@ -57,8 +61,8 @@ def guaranteed_place(
 ) -> Guarantee:
     """Return whether a scan shows a place of the store, from the similarities of its own places.
 
-    "Yes" is wrong for at most ``1 - confidence`` of the scans of other places, and "no" for at most that share
-    of the scans of known places.
+    "Yes" is wrong for at most ``1 - confidence`` of the scans of other places, and "no" for at most that
+    share of the scans of known places.
 
     Args:
         store: with places.

@@ -2,8 +2,10 @@
 
 Vovk, Gammerman and Shafer 2005; Papadopoulos et al. 2002. Past cases with a known outcome give scores, which
 are high if the outcome was a surprise. An answer for a new case holds all outcomes that would be no more
-surprising than the given share of past cases. If new cases are like past ones, the answer holds the truth
-with at least that probability. An answer with one outcome is yes or no, any other is "unknown".
+surprising than the given share of past cases with that outcome. If new cases are like past ones of their
+outcome, the answer holds the truth with at least that probability, for each outcome (Vovk 2012). It does not
+matter whether one outcome is more frequent than in the past. An answer with one outcome is yes or no, any
+other is "unknown".
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ class Guarantee:
     """Answer with a guaranteed error.
 
     Attributes:
-        confidence: guaranteed share of answers that hold the truth.
+        confidence: guaranteed share of answers that hold the truth, if it is yes, and if it is no.
         verdict: ``"yes"``, ``"no"``, or ``"unknown"`` if both are possible or nothing is guaranteed.
         available: False if the store has too few past cases.
-        cases: number of past cases that calibrated the answer.
+        cases: number of past cases of the rarer outcome that calibrated the answer.
         probability: estimated probability of yes, without a guarantee; None if it was not estimated.
         memories: ids of the memories that are evidence.
         last_seen_ns: last observation that is evidence; None if there is none.
@@ -70,6 +72,23 @@ def largest_score(scores: Sequence[float], confidence: float) -> float | None:
         return None
     rank = math.ceil((len(scores) + 1) * confidence - 1e-9)
     return sorted(scores)[rank - 1]
+
+
+def largest_score_of_groups(groups: Sequence[Sequence[float]], confidence: float) -> float | None:
+    """Return the largest score that is not too surprising in any group, nor in all of them together.
+
+    Cases of one day or drive resemble each other more than those of another one. A limit that held on each of
+    them is more likely to hold on the next (Dunn, Wasserman and Ramdas 2023 discuss such groups).
+
+    Args:
+        groups: past cases by day or drive; groups with too few cases count only together.
+        confidence: from 0.5 to 1.
+    """
+    pooled = largest_score([score for some in groups for score in some], confidence)
+    if pooled is None:
+        return None
+    limits = [largest_score(some, confidence) for some in groups]
+    return max([pooled, *(limit for limit in limits if limit is not None)])
 
 
 def verdict_of(yes: bool, no: bool) -> Verdict:

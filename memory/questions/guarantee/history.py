@@ -1,8 +1,8 @@
 """Past cases with a known outcome, from the history of a store: no labels are needed.
 
-An object that was seen on two visits was still there at the second. An object that was marked as gone or moved,
-because its place was seen free or by a person, was not. Two observations of one place show how similar place
-vectors of one place are, and those of different places how similar others are.
+An object that was seen on two visits was still there at the second. An object that was marked as gone or
+moved, because its place was seen free or by a person, was not. Two observations of one place show how similar
+place vectors of one place are, and those of different places how similar others are.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.questions.guarantee.persistence import Outcome
 from memory.query import Filter
+from memory.questions.guarantee.persistence import Outcome
 from memory.search.reader import StoreReader
 from memory.types import AWAY, Memory
 
 #: Least pause between two observations that makes them cases, in seconds.
 LEAST_GAP_S = 60.0
+_DAY_NS = 24 * 3600 * 10**9
 #: Most places that are compared with each other.
 _MOST_PLACES = 800
 
@@ -47,7 +48,8 @@ def _seen_again(memory: Memory) -> Iterator[Outcome]:
 
 def _outcome(memory: Memory, last_ns: int, then_ns: int, *, there: bool) -> Outcome:
     known_s = (last_ns - memory.first_sight_ns) / 1e9
-    return Outcome(memory.id or 0, memory.label, known_s, (then_ns - last_ns) / 1e9, there)
+    day = then_ns // _DAY_NS
+    return Outcome(memory.id or 0, day, memory.label, known_s, (then_ns - last_ns) / 1e9, there)
 
 
 def _marks(store: StoreReader) -> Iterator[tuple[int, int]]:

@@ -9,14 +9,21 @@ stood for days stays longer than one that came a minute ago.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.questions.guarantee.conformal import Verdict, cases_needed, largest_score, verdict_of
+from memory.questions.guarantee.conformal import (
+    LEAST_CASES,
+    Verdict,
+    cases_needed,
+    largest_score_of_groups,
+    verdict_of,
+)
 
 #: Shapes and scales in seconds that a fit tries.
 _SHAPES = np.array([0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0])
@@ -32,6 +39,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         key: the object; outcomes of one object are not independent.
+        group: day or drive of the finding; outcomes of one group are alike.
         label: its label.
         known_s: time for which it was known at its place.
         gap_s: time without an observation.
@@ -39,6 +47,7 @@ class Outcome(NamedTuple):
     """
 
     key: int
+    group: int
     label: str
     known_s: float
     gap_s: float
@@ -75,38 +84,61 @@ class Persistence:
 class PresenceCalibration:
     """Answers to "still there?" with a guaranteed error.
 
-    Half of the objects fit the persistence, the other half calibrate the answers.
+    Half of the objects fit the persistence, the other half calibrate the answers. Objects that stayed and
+    objects that left are calibrated apart, so the guarantee holds for both, and where more objects leave than
+    in the past.
 
     Attributes:
         model: fitted persistence.
-        scores: surprise of each past case: 1 minus the probability of its outcome.
+        stayed: surprise of past cases in which the object was there, by group: 1 minus the estimated
+            probability.
+        left: surprise of past cases in which it was gone, by group: the estimated probability.
+        labels: number of past cases by label.
     """
 
     model: Persistence
-    scores: tuple[float, ...]
+    stayed: tuple[tuple[float, ...], ...]
+    left: tuple[tuple[float, ...], ...]
+    labels: Mapping[str, int]
 
     @classmethod
     def of(cls, outcomes: Iterable[Outcome]) -> PresenceCalibration:
-        """Calibrate by past cases; every second object fits the model."""
+        """Calibrate by past cases; every second object that stayed, and that left, fits the model."""
         known = sorted(outcomes)
-        keys = sorted({each.key for each in known})
-        fitting = set(keys[::2])
+        gone = {each.key for each in known if not each.there}
+        keys = [sorted({each.key for each in known} - gone), sorted(gone)]
+        fitting = {key for some in keys for key in some[::2]}
         model = Persistence.fit([each for each in known if each.key in fitting])
-        kept = [each for each in known if each.key not in fitting]
-        there = [model.probability(each.label, each.known_s, each.gap_s) for each in kept]
-        scores = [1.0 - p if each.there else p for each, p in zip(kept, there, strict=True)]
-        return cls(model, tuple(scores))
+        by_group: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+        for each in known:
+            if each.key not in fitting:
+                probability = model.probability(each.label, each.known_s, each.gap_s)
+                stayed, left = by_group[each.group]
+                if each.there:
+                    stayed.append(1.0 - probability)
+                else:
+                    left.append(probability)
+        sides = [tuple(tuple(some[side]) for some in by_group.values()) for side in (0, 1)]
+        return cls(model, sides[0], sides[1], Counter(each.label for each in known))
 
-    def missing(self, confidence: float) -> int:
-        """Return how many past cases are missing for a confidence."""
-        return max(0, cases_needed(confidence) - len(self.scores))
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Number of past cases in which the object stayed, and in which it left."""
+        return sum(map(len, self.stayed)), sum(map(len, self.left))
 
-    def answer(self, probability: float, confidence: float) -> Verdict:
-        """Return yes, no or unknown for an estimated probability of yes."""
-        limit = largest_score(self.scores, confidence)
-        if limit is None:
+    def cases(self, label: str) -> int:
+        """Return the number of past cases of the rarer outcome; 0 for a label with too few past cases."""
+        return min(self.counts) if self.labels.get(label, 0) >= LEAST_CASES else 0
+
+    def answer(self, label: str, known_s: float, gap_s: float, confidence: float) -> Verdict:
+        """Return yes, no or unknown for an object; unknown without enough past cases."""
+        if self.cases(label) < cases_needed(confidence):
             return "unknown"
-        return verdict_of(1.0 - probability <= limit, probability <= limit)
+        probability = self.model.probability(label, known_s, gap_s)
+        stayed, left = (largest_score_of_groups(groups, confidence) for groups in (self.stayed, self.left))
+        assert stayed is not None
+        assert left is not None
+        return verdict_of(1.0 - probability <= stayed, probability <= left)
 
 
 def _fit(outcomes: Sequence[Outcome]) -> tuple[float, float]:
