@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memory.locate.answers import LocateOptions, LocateResult, PoseCandidate, Verdict, evidence_words
 from memory.locate.objects import REACH_M, Mode, ObjectMatcher, Objects
-from memory.locate.places import HEADING_RAD, PlaceCalibration, calibrate
+from memory.locate.places import HEADING_RAD, PlaceCalibration, calibrate, vector_of
 from memory.merging.alignment import AlignOptions, motions_between
 from memory.merging.motion import Motion
 from memory.persistence.database import Database
@@ -164,11 +164,13 @@ def _places(database: Database, map_id: str, view: Sequence[Memory]) -> _Places 
     ids = database.ids(Filter(map_id=map_id, kinds=("place",)), order="oldest")
     if seen is None or not len(ids):
         return None
-    vectors = {**seen.embeddings} if seen.embedding is None else {"": seen.embedding, **seen.embeddings}
+    vectors = (
+        {**seen.embeddings} if seen.embedding is None else {"default": seen.embedding, **seen.embeddings}
+    )
     stored = [each for each in database.present(ids.tolist(), vectors=True) if each.position is not None]
     for encoder, vector in vectors.items():
-        kept = [each for each in stored if _vector(each, encoder) is not None]
-        rows = np.array([_vector(each, encoder) for each in kept], np.float64)
+        kept = [each for each in stored if vector_of(each, encoder) is not None]
+        rows = np.array([vector_of(each, encoder) for each in kept], np.float64)
         if not len(rows) or rows.shape[1] != len(vector):
             continue
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -191,10 +193,6 @@ def _places(database: Database, map_id: str, view: Sequence[Memory]) -> _Places 
             calibration,
         )
     return None
-
-
-def _vector(memory: Memory, encoder: str) -> NDArray[np.float32] | None:
-    return memory.embedding if encoder == "" else memory.embeddings.get(encoder)
 
 
 def _stored_objects(database: Database, map_id: str, places: _Places | None) -> list[Memory]:

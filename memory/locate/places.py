@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.types import Memory
+
 #: Places at least this far apart, or turned by more than ``_TURNED_RAD``, are different; neighbours are
 #: within ``_NEIGHBOUR_M`` and turned by less than ``_SAME_RAD``.
 _APART_M, _TURNED_RAD, _NEIGHBOUR_M, _SAME_RAD = 10.0, 1.0, 8.0, 0.2
@@ -62,6 +64,11 @@ class PlaceCalibration(NamedTuple):
 def spread(cosine: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return similarities on a scale on which they are about normal."""
     return np.asarray(-np.log(np.maximum(1.0 - cosine, 1e-4)))
+
+
+def vector_of(memory: Memory, encoder: str) -> NDArray[np.float32] | None:
+    """Return the vector of a memory by the encoder's name; None if it has none."""
+    return memory.embedding if encoder == "default" else memory.embeddings.get(encoder)
 
 
 def calibrate(poses: NDArray[np.float64], vectors: NDArray[np.float64]) -> PlaceCalibration | None:

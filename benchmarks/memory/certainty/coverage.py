@@ -251,9 +251,9 @@ def said_of_places(case: Case, every: Sequence[Case]) -> Iterator[Said]:
         asked += [(view, False) for other in others.values() for view in other.views[::3]]
         for view, true in asked:
             vector = next(each.embeddings[SCENE_ENCODER] for each in view if each.kind == "place")
-            query = Query(embedding=vector, encoder=SCENE_ENCODER, kinds=("place",), k=1)
+            hits = store.query(Query(embedding=vector, encoder=SCENE_ENCODER, kinds=("place",), k=1))
             for confidence in CONFIDENCES:
-                found = guaranteed_place(store, query, confidence, same_m=SAME_PLACE_M, apart_m=HERE_M)
+                found = guaranteed_place(store, hits, SCENE_ENCODER, confidence)
                 yield Said(confidence, found.verdict, found.available, true)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
 from memory.query import Query
+from memory.questions.answers import Answer, StillThere
+from memory.questions.errors import QuestionError
 from memory.questions.guarantee.conformal import (
     Guarantee,
     cases_needed,
@@ -14,9 +16,41 @@ from memory.questions.guarantee.conformal import (
 )
 from memory.questions.guarantee.history import last_free_ns, place_similarities, presence_outcomes
 from memory.questions.guarantee.persistence import PresenceCalibration
+from memory.questions.recognising import HERE_M, SAME_PLACE_M, SeenBefore
 from memory.search.reader import StoreReader
-from memory.types import AWAY, Memory
+from memory.types import AWAY, Hit, Memory
 from memory.wording.words import duration, plural
+
+
+def guarantee_of(
+    store: StoreReader, answer: Answer, confidence: float, *, now_ns: int, encoder: str = "default"
+) -> Guarantee:
+    """Return the guarantee of an answer.
+
+    Args:
+        store: that answered.
+        answer: whether an object is still there, or whether a place was visited.
+        confidence: from 0.5 to 1.
+        now_ns: time of the question, by the robot's clock.
+        encoder: encoder whose vectors were compared, for a vector.
+
+    Raises:
+        QuestionError: another question.
+        ValueError: the confidence is out of range.
+    """
+    check_confidence(confidence)
+    if isinstance(answer, StillThere):
+        if answer.memory is None:
+            return Guarantee(confidence, "unknown", False, 0, None, (), None, None, "nothing is known of it")
+        return guaranteed_presence(store, answer.memory, now_ns, confidence)
+    if isinstance(answer, SeenBefore) and answer.kind == "place":
+        if answer.memory is not None and answer.hits:
+            encoder = store.compared(Query(like=answer.memory.id, encoder=encoder)).encoder
+        return guaranteed_place(store, answer.hits, encoder, confidence)
+    raise QuestionError(
+        "confidence",
+        "only 'is it still there?' and 'have I been here?' have a guaranteed error. Ask without a confidence",
+    )
 
 
 def guaranteed_presence(store: StoreReader, memory: Memory, now_ns: int, confidence: float) -> Guarantee:
@@ -56,25 +90,21 @@ def guaranteed_presence(store: StoreReader, memory: Memory, now_ns: int, confide
     return Guarantee(confidence, verdict, True, cases, probability, ids, seen_ns, free_ns, reason)
 
 
-def guaranteed_place(
-    store: StoreReader, query: Query, confidence: float, *, same_m: float, apart_m: float
-) -> Guarantee:
-    """Return whether a scan shows a place of the store, from the similarities of its own places.
+def guaranteed_place(store: StoreReader, hits: Sequence[Hit], encoder: str, confidence: float) -> Guarantee:
+    """Return whether a place was visited before, from the similarities of the store's own places.
 
     "Yes" is wrong for at most ``1 - confidence`` of the scans of other places, and "no" for at most that
     share of the scans of known places.
 
     Args:
         store: with places.
-        query: search for similar places.
+        hits: similar places of earlier visits, the most similar first.
+        encoder: encoder whose vectors were compared.
         confidence: from 0.5 to 1.
-        same_m: distance within which two places are the same, in metres.
-        apart_m: distance beyond which they are different.
     """
     check_confidence(confidence)
-    same, apart = place_similarities(store, query.encoder, same_m, apart_m)
+    same, apart = place_similarities(store, encoder, SAME_PLACE_M, HERE_M)
     cases, needed = min(len(same), len(apart)), cases_needed(confidence)
-    hits = store.query(query)
     ids = tuple(hit.memory.id for hit in hits[:1] if hit.memory.id is not None)
     seen_ns = hits[0].memory.last_sight_ns if hits else None
     least, most = largest_score((-same).tolist(), confidence), largest_score(apart.tolist(), confidence)
@@ -84,7 +114,7 @@ def guaranteed_place(
             f" {plural(len(apart), 'other')} to compare with, and {needed} of each are needed"
         )
         return Guarantee(confidence, "unknown", False, cases, None, ids, seen_ns, None, reason)
-    best = float(np.float64(hits[0].score))
+    best = float(hits[0].score)
     verdict = verdict_of(-best <= least, best <= most)
     reason = (
         f"similarity {best:.3f}; known places have at least {-least:.3f} and other places at most {most:.3f},"

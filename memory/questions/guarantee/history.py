@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.locate.places import vector_of
 from memory.query import Filter
 from memory.questions.guarantee.persistence import Outcome
 from memory.search.reader import StoreReader
@@ -86,10 +87,11 @@ def place_similarities(
     apart: list[float] = []
     for map_id in store.maps():
         places = store.find(Filter(kinds=("place",), map_id=map_id), limit=_MOST_PLACES)
-        kept = [each for each in places if each.position is not None and encoder in each.embeddings]
+        placed = [each for each in places if each.position is not None]
+        kept = [each for each in placed if vector_of(each, encoder) is not None]
         if len(kept) < 2:
             continue
-        vectors = np.array([each.embeddings[encoder] for each in kept], np.float64)
+        vectors = np.array([vector_of(each, encoder) for each in kept], np.float64)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         cosine = vectors @ vectors.T
         points = np.array([each.place[:2] for each in kept])
