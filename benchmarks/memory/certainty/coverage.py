@@ -179,7 +179,7 @@ def said_of_drive(drive: str, outcomes: dict[str, list[Outcome]]) -> Iterator[Sa
     for each in outcomes[drive]:
         for confidence in CONFIDENCES:
             verdict = calibration.answer(each.label, each.known_s, each.gap_s, confidence)
-            available = calibration.cases(each.label) >= cases_needed(confidence)
+            available = min(calibration.counts(each.label)) >= cases_needed(confidence)
             yield Said(confidence, verdict, available, each.there)
 
 

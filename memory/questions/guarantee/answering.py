@@ -72,20 +72,19 @@ def guaranteed_presence(store: StoreReader, memory: Memory, now_ns: int, confide
     calibration = PresenceCalibration.of(presence_outcomes(store))
     known_s = (seen_ns - memory.first_sight_ns) / 1e9
     gap_s = max(now_ns - seen_ns, 0) / 1e9
-    cases, needed = calibration.cases(memory.label), cases_needed(confidence)
-    stayed, left = calibration.counts
-    known = calibration.labels.get(memory.label, 0)
+    stayed, left = calibration.counts(memory.label)
+    cases, needed = min(stayed, left), cases_needed(confidence)
     if cases < needed:
         reason = (
-            f"not available, because past cases of this store are {stayed} objects that stayed and {left}"
-            f" that left, {known} of them with the label {memory.label}; {needed} of each are needed"
+            f"not available, because past cases of {memory.label or 'objects'} in this store are {stayed} that"
+            f" stayed and {left} that left, and {needed} of each are needed"
         )
         return Guarantee(confidence, "unknown", False, cases, None, ids, seen_ns, free_ns, reason)
     probability = calibration.model.probability(memory.label, known_s, gap_s)
     verdict = calibration.answer(memory.label, known_s, gap_s, confidence)
     reason = (
         f"estimated probability {probability:.2f} after {duration(gap_s)} without an observation, by past"
-        f" cases of this store, {stayed} objects that stayed and {left} that left"
+        f" cases of this store, {stayed} that stayed and {left} that left"
     )
     return Guarantee(confidence, verdict, True, cases, probability, ids, seen_ns, free_ns, reason)
 

@@ -9,7 +9,7 @@ stood for days stays longer than one that came a minute ago.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.questions.guarantee.conformal import (
-    LEAST_CASES,
     Verdict,
-    cases_needed,
     largest_score_of_groups,
     verdict_of,
 )
@@ -80,64 +78,76 @@ class Persistence:
         return float(_stays(shape, scale_s, np.array([known_s]), np.array([gap_s]))[0])
 
 
+class LabelCases(NamedTuple):
+    """Past cases of a label that did not fit the model, by group.
+
+    Attributes:
+        stayed: surprise of cases in which the object was there: 1 minus the estimated probability.
+        left: surprise of cases in which it was gone: the estimated probability.
+    """
+
+    stayed: tuple[tuple[float, ...], ...] = ()
+    left: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Number of cases in which the object stayed, and in which it left."""
+        return sum(map(len, self.stayed)), sum(map(len, self.left))
+
+
 @dataclass(frozen=True)
 class PresenceCalibration:
     """Answers to "still there?" with a guaranteed error.
 
-    Half of the objects fit the persistence, the other half calibrate the answers. Objects that stayed and
-    objects that left are calibrated apart, so the guarantee holds for both, and where more objects leave than
-    in the past.
+    Half of the objects fit the persistence, the other half calibrate the answers. Labels are calibrated apart,
+    because cars that leave say nothing about sofas. Objects that stayed and objects that left are calibrated
+    apart, so the guarantee holds for both, and where more objects leave than in the past.
 
     Attributes:
         model: fitted persistence.
-        stayed: surprise of past cases in which the object was there, by group: 1 minus the estimated
-            probability.
-        left: surprise of past cases in which it was gone, by group: the estimated probability.
-        labels: number of past cases by label.
+        by_label: cases by label.
     """
 
     model: Persistence
-    stayed: tuple[tuple[float, ...], ...]
-    left: tuple[tuple[float, ...], ...]
-    labels: Mapping[str, int]
+    by_label: Mapping[str, LabelCases]
 
     @classmethod
     def of(cls, outcomes: Iterable[Outcome]) -> PresenceCalibration:
         """Calibrate by past cases; every second object that stayed, and that left, fits the model."""
         known = sorted(outcomes)
         gone = {each.key for each in known if not each.there}
-        keys = [sorted({each.key for each in known} - gone), sorted(gone)]
-        fitting = {key for some in keys for key in some[::2]}
+        by_label: dict[str, LabelCases] = {}
+        fitting: set[int] = set()
+        for label in sorted({each.label for each in known}):
+            keys = {each.key for each in known if each.label == label}
+            for some in (sorted(keys - gone), sorted(keys & gone)):
+                fitting.update(some[::2])
         model = Persistence.fit([each for each in known if each.key in fitting])
-        by_group: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-        for each in known:
-            if each.key not in fitting:
-                probability = model.probability(each.label, each.known_s, each.gap_s)
-                stayed, left = by_group[each.group]
-                if each.there:
-                    stayed.append(1.0 - probability)
-                else:
-                    left.append(probability)
-        sides = [tuple(tuple(some[side]) for some in by_group.values()) for side in (0, 1)]
-        return cls(model, sides[0], sides[1], Counter(each.label for each in known))
+        for label in sorted({each.label for each in known}):
+            groups: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+            for each in known:
+                if each.key not in fitting and each.label == label:
+                    probability = model.probability(label, each.known_s, each.gap_s)
+                    stayed, left = groups[each.group]
+                    if each.there:
+                        stayed.append(1.0 - probability)
+                    else:
+                        left.append(probability)
+            sides = [tuple(tuple(some[side]) for some in groups.values()) for side in (0, 1)]
+            by_label[label] = LabelCases(sides[0], sides[1])
+        return cls(model, by_label)
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Number of past cases in which the object stayed, and in which it left."""
-        return sum(map(len, self.stayed)), sum(map(len, self.left))
-
-    def cases(self, label: str) -> int:
-        """Return the number of past cases of the rarer outcome; 0 for a label with too few past cases."""
-        return min(self.counts) if self.labels.get(label, 0) >= LEAST_CASES else 0
+    def counts(self, label: str) -> tuple[int, int]:
+        """Return the number of past cases of a label in which the object stayed, and in which it left."""
+        return self.by_label.get(label, LabelCases()).counts
 
     def answer(self, label: str, known_s: float, gap_s: float, confidence: float) -> Verdict:
         """Return yes, no or unknown for an object; unknown without enough past cases."""
-        if self.cases(label) < cases_needed(confidence):
-            return "unknown"
+        cases = self.by_label.get(label, LabelCases())
         probability = self.model.probability(label, known_s, gap_s)
-        stayed, left = (largest_score_of_groups(groups, confidence) for groups in (self.stayed, self.left))
-        assert stayed is not None
-        assert left is not None
+        stayed, left = (largest_score_of_groups(groups, confidence) for groups in cases)
+        if stayed is None or left is None:
+            return "unknown"
         return verdict_of(1.0 - probability <= stayed, probability <= left)
 
 
