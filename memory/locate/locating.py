@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memory.locate.answers import LocateOptions, LocateResult, PoseCandidate, Verdict, evidence_words
 from memory.locate.objects import REACH_M, Mode, ObjectMatcher, Objects
-from memory.locate.places import HEADING_RAD, PlaceCalibration, calibrate, vector_of
+from memory.locate.places import HEADING_RAD, USUAL, PlaceCalibration, calibrate, vector_of
 from memory.merging.alignment import AlignOptions, motions_between
 from memory.merging.motion import Motion
 from memory.persistence.database import Database
@@ -103,12 +103,35 @@ def _hypotheses(
         for pose, sigma_m in near.poses():
             motions += matcher.around(pose, 3.0 * sigma_m)
     for mode in matcher.modes(motions):
-        prior, place, similarity = (-math.inf, None, None) if near is None else near.density(mode.motion)
-        evidence = mode.evidence + float(np.logaddexp(prior, anywhere))
-        matched = matcher.ids(mode)
-        yield _Hypothesis(map_id, mode, evidence, place, similarity, matcher.height_m(mode), matched)
+        matched, z = matcher.ids(mode), matcher.height_m(mode)
+        close = None if near is None else near.density(mode.motion)
+        if close is None:
+            yield _Hypothesis(map_id, mode, mode.evidence + anywhere, None, None, z, matched)
+            continue
+        evidence = mode.evidence + float(np.logaddexp(close.density, anywhere))
+        if close.density > anywhere:
+            # The place limits a pose too, of which one object far away tells little.
+            mode = mode._replace(
+                sigma_m=mode.sigma_m * close.sigma_m / math.hypot(mode.sigma_m, close.sigma_m)
+            )
+        yield _Hypothesis(map_id, mode, evidence, close.place, close.similarity, z, matched)
     if near is not None:
         yield from near.alone(map_id, matcher)
+
+
+class _Close(NamedTuple):
+    """The prior of a pose near stored places.
+
+    Attributes:
+        density: log density per m² and rad.
+        place, similarity: the place that contributes most, and its similarity to the scan.
+        sigma_m: standard deviation of the position by that place, in metres.
+    """
+
+    density: float
+    place: int
+    similarity: float
+    sigma_m: float
 
 
 class _NearPlaces:
@@ -131,8 +154,8 @@ class _NearPlaces:
         for row in np.flatnonzero(kept).tolist():
             yield self._motion(row), float(self._sigma_m[row])
 
-    def density(self, motion: Motion) -> tuple[float, int | None, float | None]:
-        """Return the log density of a pose per m² and rad, and the place that contributes most."""
+    def density(self, motion: Motion) -> _Close:
+        """Return the log density of a pose, and the place that contributes most."""
         x, y, yaw = self._places.poses.T
         turned = np.remainder(yaw - motion.yaw_rad + math.pi, math.tau) - math.pi
         away = (x - motion.x_m) ** 2 + (y - motion.y_m) ** 2
@@ -141,7 +164,8 @@ class _NearPlaces:
         row = int(logs.argmax())
         most = float(logs[row])
         total = most + math.log(float(np.exp(logs - most).sum()))
-        return total, int(self._places.ids[row]), float(self._places.cosine[row])
+        place, similarity = int(self._places.ids[row]), float(self._places.cosine[row])
+        return _Close(total, place, similarity, float(self._sigma_m[row]))
 
     def alone(self, map_id: str, matcher: ObjectMatcher) -> Iterator[_Hypothesis]:
         """Yield the places as poses that no object supports."""
@@ -176,7 +200,7 @@ def _places(database: Database, map_id: str, view: Sequence[Memory]) -> _Places 
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         poses = np.array([[*each.place[:2], each.yaw] for each in kept])
         step = max(1, math.ceil(len(kept) / _SAMPLED))
-        calibration = calibrate(poses[::step], rows[::step])
+        calibration = calibrate(poses[::step], rows[::step], USUAL.get(encoder))
         if calibration is None:
             continue
         cosine = rows @ (vector.astype(np.float64) / np.linalg.norm(vector.astype(np.float64)))
