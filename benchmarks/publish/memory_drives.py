@@ -113,7 +113,61 @@ _LOCATE = Table(
     ],
 )
 
+_QUESTIONS = {
+    "seconds later": "still there, seconds later (real drives)",
+    "next day": "still there, the next day (towns)",
+    "been here": "been here (real drives and towns)",
+}
+
+
+def _covered(values: Values) -> list[tuple[str, Values]]:
+    """Question and figures by confidence; the question is named in its first row."""
+    return [
+        (_QUESTIONS[question] if row is rows[0] else "", row)
+        for question, rows in values["summary"].items()
+        for row in rows
+    ]
+
+
+def _covered_drives(values: Values) -> list[tuple[str, Values]]:
+    """Question with the drive, and figures at a confidence of 90 %."""
+    return [
+        (f"{case['question']}: {case['drive']}", row)
+        for case in values["cases"]
+        for row in case["rows"]
+        if row["confidence"] == 0.9
+    ]
+
+
+def _share(side: str, what: str) -> Callable[[tuple[str, Values]], Any]:
+    return lambda row: 100 * row[1][side][what] / row[1][side]["asked"] if row[1][side]["asked"] else None
+
+
+_COVERED = [
+    Column("answers, available", lambda row: f"{row[1]['available']:,} of {row[1]['asked']:,}"),
+    Column("covered, %", _share("all", "covered"), ".1f", "–"),
+    Column("if it is yes", _share("yes", "covered"), ".1f", "–"),
+    Column("if it is no", _share("no", "covered"), ".1f", "–"),
+    Column("unknown, %", _share("all", "unknown"), ".1f", "–"),
+]
+_COVERAGE = Table(
+    "coverage-cpu",
+    rows=_covered,
+    columns=[
+        Column("question", lambda row: row[0]),
+        Column("confidence, %", lambda row: 100 * row[1]["confidence"], ".0f"),
+        *_COVERED,
+    ],
+)
+_COVERAGE_DRIVES = Table(
+    "coverage-cpu",
+    rows=_covered_drives,
+    columns=[Column("question and drive, at 90 %", lambda row: row[0]), *_COVERED],
+)
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "coverage": _COVERAGE,
+    "coverage-drives": _COVERAGE_DRIVES,
     "memory-drives": _KNOWN,
     "memory-drives-cost": _COST,
     "locate": _LOCATE,

@@ -35,7 +35,7 @@ _PER_M = 0.01
 #: Least number of stored objects that the density assumes: few objects say little about where others stand.
 _LEAST_DENSITY = 1.0 / 100.0
 #: Exponent of the likelihood ratio of objects: parked cars stand in rows, so they are not independent.
-_TEMPER = 0.7
+_TEMPER = 0.6
 
 
 @dataclass(frozen=True, eq=False)

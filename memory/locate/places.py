@@ -55,7 +55,7 @@ class PlaceCalibration(NamedTuple):
         short = np.minimum(shown - self.here, 0.0) / _REVISIT_SIGMA
         above = np.maximum(shown - self.apart, 0.0) / self.apart_sigma
         ratio = 0.5 * above**2 - 0.5 * short**2 + math.log(self.apart_sigma / _REVISIT_SIGMA)
-        # Light and traffic lower all similarities of a scan together, so places are also compared with the best.
+        # Light and traffic lower all similarities of a scan together: compare places with the best one.
         behind = (shown.max() - shown) / _RELATIVE_SIGMA
         return np.asarray(np.clip(ratio, -_MOST, _MOST).max() - 0.5 * behind**2)
 
@@ -65,8 +65,8 @@ class PlaceCalibration(NamedTuple):
         return np.hypot(_CLOSEST_M, np.minimum(away, _NEIGHBOUR_M) / math.sqrt(2.0))
 
 
-#: Of encoders for which one is known, measured on a real street (docs/ask.md): 95 % of scan pairs within 1.5 m
-#: and 1 % of pairs more than 8 m apart have a cosine above 0.975.
+#: For maps with too few places, measured on a real street (docs/ask.md): 95 % of scan pairs within 1.5 m and
+#: 1 % of pairs more than 8 m apart have a cosine above 0.975.
 USUAL = {"scene-encoder": PlaceCalibration(here=4.2, slope_per_m=0.35, apart=1.9, apart_sigma=0.77)}
 
 

@@ -76,8 +76,8 @@ def guaranteed_presence(store: StoreReader, memory: Memory, now_ns: int, confide
     cases, needed = min(stayed, left), cases_needed(confidence)
     if cases < needed:
         reason = (
-            f"not available, because past cases of {memory.label or 'objects'} in this store are {stayed} that"
-            f" stayed and {left} that left, and {needed} of each are needed"
+            f"not available, because this store has {stayed} past cases of {memory.label or 'objects'} that"
+            f" stayed and {left} of such that left, and {needed} of each are needed"
         )
         return Guarantee(confidence, "unknown", False, cases, None, ids, seen_ns, free_ns, reason)
     probability = calibration.model.probability(memory.label, known_s, gap_s)

@@ -99,9 +99,9 @@ class LabelCases(NamedTuple):
 class PresenceCalibration:
     """Answers to "still there?" with a guaranteed error.
 
-    Half of the objects fit the persistence, the other half calibrate the answers. Labels are calibrated apart,
-    because cars that leave say nothing about sofas. Objects that stayed and objects that left are calibrated
-    apart, so the guarantee holds for both, and where more objects leave than in the past.
+    Half of the objects fit the persistence, the other half calibrate the answers. Labels are calibrated
+    apart, because cars that leave say nothing about sofas. Objects that stayed and objects that left are
+    calibrated apart, so the guarantee holds for both, and where more objects leave than in the past.
 
     Attributes:
         model: fitted persistence.

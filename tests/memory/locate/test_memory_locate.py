@@ -176,7 +176,16 @@ def test_place_vectors_alone_give_the_pose_where_places_are_dense(store: MemoryS
 def test_objects_make_a_pose_between_two_places_precise(store: MemoryStore) -> None:
     objects = [
         Memory(time_ns=0, label="Car", position=(x, y, 0.0))
-        for x, y in ((48.0, 4.0), (56.5, 4.2), (61.0, -5.0), (70.5, 3.9), (77.0, -5.1), (88.0, 4.0))
+        for x, y in (
+            (48.0, 4.0),
+            (52.0, -5.2),
+            (56.5, 4.2),
+            (61.0, -5.0),
+            (70.5, 3.9),
+            (77.0, -5.1),
+            (83.5, 4.1),
+            (88.0, -4.9),
+        )
     ]
     store.add([*street(6.0), *objects])
     pose = Motion(0.0, 63.0, 0.3)

@@ -205,7 +205,7 @@ def test_been_here_is_calibrated_by_the_places_of_the_store(store: MemoryStore) 
     assert len(same) == len(apart) == 60
     assert same.min() > apart.max()
     questions = Questions(store, encoder=ENCODER)
-    for vector, verdict in ((turn(30.2), "yes"), (turn(0.0) - turn(30.0) + turn(200.0), "no")):
+    for vector, verdict in ((turn(30.2), "yes"), (-sum(turn(n) for n in range(60)), "no")):
         answer = questions.seen_before(vector, kind="place")
         found = guarantee_of(store, answer, 0.9, now_ns=0, encoder=ENCODER)
         assert (found.verdict, found.available) == (verdict, True)
