@@ -3,8 +3,8 @@
     python -m benchmarks.memory.certainty.locate
 
 Stores hold one part of a drive, queries are scans of the other part: every other scan, the stretches of 10 m
-that were not mapped, or the next day in a simulated town. Every query is also asked in the stores of all
-other drives, where each answer is wrong. An answer is right within 2 m and 5 degrees. The baselines use place
+that were not mapped, or the next day in a simulated town. Every fourth query is also asked in the stores of
+all other drives, where each answer is wrong. An answer is right within 2 m and 5 degrees. The baselines use place
 vectors alone: the pose of the most similar place, always or from the similarity that ``been-here`` requires.
 Town 0 and KITTI 0001 were used to choose the constants of ``memory/locate``.
 Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``. Nothing is kept but ``--work``, if given.
@@ -30,7 +30,7 @@ from rich.progress import Progress
 from benchmarks.lib.environment import ROOT
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
-from benchmarks.memory.certainty.revisits import Revisit, build_store, query_lines, real_drives, towns
+from benchmarks.memory.certainty.revisits import Revisit, prepare, real_drives, towns
 from benchmarks.publish.screen import tables
 from memory import Filter, Memory, MemoryStore
 from memory.exchange.detections import view_from_frame
@@ -39,6 +39,8 @@ from memory.locate.answers import LocateOptions
 from memory.questions.recognising import SAME_FROM
 
 WITHIN_M, WITHIN_RAD = LocateOptions().within_m, LocateOptions().within_rad
+#: Every n-th query of other drives is asked.
+ELSEWHERE = 4
 #: Outcomes of a query.
 OUTCOMES = ("right", "refused", "wrong")
 Pose = tuple[float, float, float]
@@ -96,10 +98,9 @@ def cases(drives: Iterable[Revisit], work: Path) -> list[Case]:
     for revisit in drives:
         folder = work / f"{revisit.name}-{revisit.group}".replace(" ", "_").replace(",", "")
         folder.mkdir(parents=True, exist_ok=True)
-        store = build_store(revisit, folder)
-        views = [view_from_frame(json.loads(line)) for line in query_lines(revisit, folder)]
-        poses = [_pose(scan.pose) for scan in revisit.queried]
-        found.append(Case(revisit.name, revisit.group, store, views, poses))
+        store, lines, poses = prepare(revisit, folder)
+        views = [view_from_frame(json.loads(line)) for line in lines]
+        found.append(Case(revisit.name, revisit.group, store, views, [_pose(pose) for pose in poses]))
     return found
 
 
@@ -121,7 +122,8 @@ def evaluated(case: Case, every: Sequence[Case]) -> dict[str, Any]:
                 own[_outcome(side(view), pose)] += 1
                 if name == "ours":
                     milliseconds.append(1e3 * (time.perf_counter() - started))
-            elsewhere = [side(view) is None for other in others.values() for view in other.views]
+            strange = [view for other in others.values() for view in other.views[::ELSEWHERE]]
+            elsewhere = [side(view) is None for view in strange]
             figures[name] = own | {"elsewhere": [sum(elsewhere), len(elsewhere)]}
     return {
         "drive": case.name,

@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,14 +49,13 @@ class Revisit:
     Attributes:
         name: of the drive.
         group: of drives that are summed up.
-        mapped, queried: scans of both parts.
+        scans: returns the scans of both parts, which takes a while.
         weights: of the detector.
     """
 
     name: str
     group: str
-    mapped: Sequence[Scan]
-    queried: Sequence[Scan]
+    scans: Callable[[], tuple[list[Scan], list[Scan]]]
     weights: str
 
 
@@ -78,36 +78,41 @@ def real_drives(data: Path) -> Iterator[Revisit]:
 
 def towns(seeds: Sequence[int]) -> Iterator[Revisit]:
     """Return simulated towns: mapped on the first day, asked on the next, when some cars left or moved."""
-    frames, town = drive_module("frames"), drive_module("town")
     for seed in seeds:
-        drive = frames.DriveConfig(2, 1, _STEP_M, 0, seed)
-        built = town.Town(town.TownConfig(), 2, seed)
-        days: list[list[Scan]] = [[], []]
-        for frame in frames.simulated_frames(built, drive):
-            points = frame.cloud.points.astype(np.float32)
-            days[frame.day].append(Scan(points, frame.map_from_lidar, frame.time_ns))
         yield Revisit(
-            name=f"town {seed}", group="towns, next day", mapped=days[0], queried=days[1],
+            name=f"town {seed}", group="towns, next day", scans=partial(_town_days, seed),
             weights="pointpillars-kitti",
         )  # fmt: skip
 
 
+def _town_days(seed: int) -> tuple[list[Scan], list[Scan]]:
+    """Return the scans of the first and of the second day."""
+    frames, town = drive_module("frames"), drive_module("town")
+    built = town.Town(town.TownConfig(), 2, seed)
+    days: tuple[list[Scan], list[Scan]] = ([], [])
+    for frame in frames.simulated_frames(built, frames.DriveConfig(2, 1, _STEP_M, 0, seed)):
+        points = frame.cloud.points.astype(np.float32)
+        days[frame.day].append(Scan(points, frame.map_from_lidar, frame.time_ns))
+    return days
+
+
 def _splits(name: str, scans: list[Scan], weights: str) -> Iterator[Revisit]:
     """Return every other scan as a query, and every other stretch of a moving vehicle."""
-    yield Revisit(
-        name=name, group="every other scan", mapped=scans[::2], queried=scans[1::2], weights=weights
-    )
+    even = np.arange(len(scans)) % 2 == 0
+    yield Revisit(name=name, group="every other scan", scans=partial(_split, scans, even), weights=weights)
     places = np.array([scan.pose[:3, 3] for scan in scans])
     driven = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(places, axis=0), axis=1))])
-    mapped = np.floor(driven / STRETCH_M) % 2 == 0
-    if not mapped.all() and driven[-1] > 3 * STRETCH_M:
+    known = np.floor(driven / STRETCH_M) % 2 == 0
+    if not known.all() and driven[-1] > 3 * STRETCH_M:
         yield Revisit(
-            name=name,
-            group="unmapped stretches",
-            mapped=[scan for scan, known in zip(scans, mapped, strict=True) if known],
-            queried=[scan for scan, known in zip(scans, mapped, strict=True) if not known],
-            weights=weights,
+            name=name, group="unmapped stretches", scans=partial(_split, scans, known), weights=weights
         )
+
+
+def _split(scans: list[Scan], mapped: NDArray[np.bool_]) -> tuple[list[Scan], list[Scan]]:
+    """Return the mapped scans and the others."""
+    both = list(zip(scans, mapped.tolist(), strict=True))
+    return [scan for scan, known in both if known], [scan for scan, known in both if not known]
 
 
 def _scans(frames: DataSet) -> list[Scan]:
@@ -124,31 +129,30 @@ def _scans(frames: DataSet) -> list[Scan]:
     return found
 
 
-def build_store(revisit: Revisit, folder: Path) -> Path:
-    """Return the store of the mapping part; it is made unless it exists."""
-    store = folder / "store"
-    if not store.is_dir():
-        write_scans(revisit.mapped, folder / "mapped")
-        out = folder / "tracked"
+def prepare(revisit: Revisit, folder: Path) -> tuple[Path, list[str], NDArray[np.float64]]:
+    """Return the store, the lines of the queries and their (N, 4, 4) poses; they are made unless they exist.
+
+    Args:
+        revisit: the drive.
+        folder: of this drive.
+    """
+    store, lines, poses = folder / "store", folder / "queries" / "detections.jsonl", folder / "poses.npy"
+    if not poses.is_file():
+        mapped, queried = revisit.scans()
+        write_scans(mapped, folder / "mapped")
         run_quietly(
             perceive, "track", folder / "mapped" / "scans", "--poses", folder / "mapped" / "poses.txt",
             "--times", folder / "mapped" / "times.txt", "--weights", revisit.weights, "--no-pictures",
-            "--out", out, "--start", "2026-01-05T09:00:00Z",
+            "--out", folder / "tracked", "--start", "2026-01-05T09:00:00Z",
         )  # fmt: skip
-        run_quietly(recall, "import", store, out / "detections.jsonl", "--map", "mapped")
-    return store
-
-
-def query_lines(revisit: Revisit, folder: Path) -> list[str]:
-    """Return the lines of ``perceive detect`` of the queries; they are made unless they exist."""
-    lines = folder / "queries" / "detections.jsonl"
-    if not lines.is_file():
-        write_scans(revisit.queried, folder / "queried")
+        run_quietly(recall, "import", store, folder / "tracked" / "detections.jsonl", "--map", "mapped")
+        write_scans(queried, folder / "queried")
         run_quietly(
             perceive, "detect", folder / "queried" / "scans", "--weights", revisit.weights,
             "--no-pictures", "--out", lines.parent,
         )  # fmt: skip
-    return lines.read_text(encoding="utf-8").splitlines()
+        np.save(poses, np.array([scan.pose for scan in queried]))
+    return store, lines.read_text(encoding="utf-8").splitlines(), np.load(poses)
 
 
 def write_scans(scans: Sequence[Scan], folder: Path) -> None:
