@@ -1,9 +1,9 @@
-"""Where a robot is, from the objects and the place vector of one scan.
+"""Pose of a robot from the objects and the place vector of one scan.
 
-The evidence of a pose is the product of three parts: the prior (near a stored place with its heading, or
-anywhere in the map), the likelihood ratio of the place vector, and that of the objects in view. The sum over
-all poses is compared with "none of them", whose evidence is 1. All parts are thus probabilities of one scale,
-and a scan that resembles nothing, or many places, is refused.
+The evidence of a pose is the product of three parts: the prior, the likelihood ratio of the place vector, and
+that of the objects in view. The prior prefers poses near a stored place with its heading. The sum over all
+poses is compared with "none of them", whose evidence is 1. A scan that resembles nothing, or many places, is
+therefore refused.
 """
 
 from __future__ import annotations

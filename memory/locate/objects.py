@@ -2,9 +2,9 @@
 
 Pairs of an object in view and a stored one give motions: one pair with a known heading, or two pairs (the
 matching of :mod:`memory.merging.alignment`). Each motion is fitted to the objects that it matches. Its
-evidence is a likelihood ratio against objects that stand anywhere: per object ``1 - m + m N(d) / density``,
-where ``m`` is the probability that an object in view is in the store, ``N`` the normal density of its
-distance, and ``density`` that of stored objects of its label around.
+evidence is a likelihood ratio against objects at random places: per object ``1 - m + m N(d) / density``.
+Here ``m`` is the probability that an object in view is in the store. ``N`` is the normal density of its
+distance to the stored one, and ``density`` the number of stored objects of its label per square metre.
 """
 
 from __future__ import annotations

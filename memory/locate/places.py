@@ -1,4 +1,4 @@
-"""How much the similarity of place vectors says, calibrated by the places of the store itself.
+"""Evidence of the similarity of place vectors, calibrated by the places of the store itself.
 
 Similarities depend on sensor and surroundings: in a street of one sensor, places far apart have a cosine of
 0.85, in another one 0.4. The places of the store tell: pairs far apart show how similar different places are,
@@ -65,8 +65,8 @@ class PlaceCalibration(NamedTuple):
         return np.hypot(_CLOSEST_M, np.minimum(away, _NEIGHBOUR_M) / math.sqrt(2.0))
 
 
-#: For maps with too few places, measured on a real street (docs/ask.md): 95 % of scan pairs within 1.5 m and
-#: 1 % of pairs more than 8 m apart have a cosine above 0.975.
+#: Calibration for maps with too few places, from a real street (docs/ask.md). There, 95 % of scan pairs
+#: within 1.5 m have a cosine above 0.975, and 1 % of pairs more than 8 m apart.
 USUAL = {"scene-encoder": PlaceCalibration(here=4.2, slope_per_m=0.35, apart=1.9, apart_sigma=0.77)}
 
 

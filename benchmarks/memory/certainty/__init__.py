@@ -1,1 +1,1 @@
-"""How certain a memory is: relocalization, and answers with a guaranteed error."""
+"""Certainty of a memory: relocalization, and answers with a guaranteed error."""

@@ -2,9 +2,9 @@
 
     python -m benchmarks.memory.certainty.locate
 
-Stores hold one part of a drive, queries are scans of the other part: every other scan, the stretches of 10 m
-that were not mapped, or the next day in a simulated town. Every fourth query is also asked in the stores of
-all other drives, where each answer is wrong. An answer is right within 2 m and 5 degrees. The baselines use place
+Stores hold one part of a drive, and queries are scans of the other part. That is every other scan, stretches
+of 10 m, or the next day in a simulated town. Every fourth query is also asked in the stores of all other
+drives, where each answer is wrong. An answer is right within 2 m and 5 degrees. The baselines use place
 vectors alone: the pose of the most similar place, always or from the similarity that ``been-here`` requires.
 Town 0 and KITTI 0001 were used to choose the constants of ``memory/locate``.
 Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``. Nothing is kept but ``--work``, if given.

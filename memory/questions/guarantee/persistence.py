@@ -1,4 +1,4 @@
-"""How long objects stay, learned from what a store saw again and what it found gone.
+"""Times for which objects stay, learned from what a store saw again and what it found gone.
 
 The time that an object stays has an exponential distribution whose rate differs from object to object, with a
 gamma distribution over the objects of a label. An object that was at its place for a time T is therefore
@@ -101,7 +101,7 @@ class PresenceCalibration:
 
     Half of the objects fit the persistence, the other half calibrate the answers. Labels are calibrated
     apart, because cars that leave say nothing about sofas. Objects that stayed and objects that left are
-    calibrated apart, so the guarantee holds for both, and where more objects leave than in the past.
+    calibrated apart. The guarantee therefore holds for both, even if more objects leave than in the past.
 
     Attributes:
         model: fitted persistence.
