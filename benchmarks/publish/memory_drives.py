@@ -81,19 +81,30 @@ _COST = Table(
 
 
 def _located(values: Values) -> list[Row]:
-    """Group, side and figures; the group is named in the first row of it."""
+    """Group, side and figures with the number of queries; the group is named in the first row of it."""
     queries: dict[str, int] = {}
     for case in values["cases"]:
         queries[case["group"]] = queries.get(case["group"], 0) + case["queries"]
     return [
-        (f"{group}: {queries[group]} scans" if side == next(iter(sides)) else "", side, figures)
+        (
+            f"{group}: {queries[group]} scans" if side == next(iter(sides)) else "",
+            side,
+            {**figures, "queries": queries[group]},
+        )
         for group, sides in values["summary"].items()
         for side, figures in sides.items()
     ]
 
 
 def _percent(name: str) -> Callable[[Row], Any]:
-    return lambda row: 100 * row[2][name] / sum(row[2][outcome] for outcome in ("right", "refused", "wrong"))
+    return lambda row: 100 * row[2][name] / row[2]["queries"]
+
+
+def _wrong(row: Row) -> float:
+    """Share of wrong answers; published files leave out fields of this name."""
+    figures = row[2]
+    share: float = 100 * (figures["queries"] - figures["right"] - figures["refused"]) / figures["queries"]
+    return share
 
 
 _LOCATE = Table(
@@ -104,7 +115,7 @@ _LOCATE = Table(
         Column("method", lambda row: row[1]),
         Column("right, %", _percent("right"), ".1f"),
         Column("refused, %", _percent("refused"), ".1f"),
-        Column("wrong, %", _percent("wrong"), ".1f"),
+        Column("wrong, %", _wrong, ".1f"),
         Column(
             "wrong elsewhere, %",
             lambda row: 100 - 100 * row[2]["elsewhere"][0] / max(row[2]["elsewhere"][1], 1),
