@@ -79,4 +79,107 @@ _COST = Table(
     ],
 )
 
-BLOCKS: dict[str, Callable[[], str]] = {"memory-drives": _KNOWN, "memory-drives-cost": _COST}
+
+def _located(values: Values) -> list[Row]:
+    """Group, side and figures with the number of queries; the group is named in the first row of it."""
+    queries: dict[str, int] = {}
+    for case in values["cases"]:
+        queries[case["group"]] = queries.get(case["group"], 0) + case["queries"]
+    return [
+        (
+            f"{group}: {queries[group]} scans" if side == next(iter(sides)) else "",
+            side,
+            {**figures, "queries": queries[group]},
+        )
+        for group, sides in values["summary"].items()
+        for side, figures in sides.items()
+    ]
+
+
+def _percent(name: str) -> Callable[[Row], Any]:
+    return lambda row: 100 * row[2][name] / row[2]["queries"]
+
+
+def _wrong(row: Row) -> float:
+    """Share of wrong answers; published files leave out fields of this name."""
+    figures = row[2]
+    share: float = 100 * (figures["queries"] - figures["right"] - figures["refused"]) / figures["queries"]
+    return share
+
+
+_LOCATE = Table(
+    "locate-cpu",
+    rows=_located,
+    columns=[
+        Column("queries", lambda row: row[0]),
+        Column("method", lambda row: row[1]),
+        Column("right, %", _percent("right"), ".1f"),
+        Column("refused, %", _percent("refused"), ".1f"),
+        Column("wrong, %", _wrong, ".1f"),
+        Column(
+            "wrong elsewhere, %",
+            lambda row: 100 - 100 * row[2]["elsewhere"][0] / max(row[2]["elsewhere"][1], 1),
+            ".2f",
+        ),
+    ],
+)
+
+_QUESTIONS = {
+    "seconds later": "still there, seconds later (real drives)",
+    "next day": "still there, the next day (towns)",
+    "been here": "been here (real drives and towns)",
+}
+
+
+def _covered(values: Values) -> list[tuple[str, Values]]:
+    """Question and figures by confidence; the question is named in its first row."""
+    return [
+        (_QUESTIONS[question] if row is rows[0] else "", row)
+        for question, rows in values["summary"].items()
+        for row in rows
+    ]
+
+
+def _covered_drives(values: Values) -> list[tuple[str, Values]]:
+    """Question with the drive, and figures at a confidence of 90 %."""
+    return [
+        (f"{case['question']}: {case['drive']}", row)
+        for case in values["cases"]
+        for row in case["rows"]
+        if row["confidence"] == 0.9
+    ]
+
+
+def _share(side: str, what: str) -> Callable[[tuple[str, Values]], Any]:
+    return lambda row: 100 * row[1][side][what] / row[1][side]["asked"] if row[1][side]["asked"] else None
+
+
+_COVERED = [
+    Column("answers, available", lambda row: f"{row[1]['available']:,} of {row[1]['asked']:,}"),
+    Column("covered, %", _share("all", "covered"), ".1f", "–"),
+    Column("if it is yes", _share("yes", "covered"), ".1f", "–"),
+    Column("if it is no", _share("no", "covered"), ".1f", "–"),
+    Column("unknown, %", _share("all", "unknown"), ".1f", "–"),
+]
+_COVERAGE = Table(
+    "coverage-cpu",
+    rows=_covered,
+    columns=[
+        Column("question", lambda row: row[0]),
+        Column("confidence, %", lambda row: 100 * row[1]["confidence"], ".0f"),
+        *_COVERED,
+    ],
+)
+_COVERAGE_DRIVES = Table(
+    "coverage-cpu",
+    rows=_covered_drives,
+    columns=[Column("question and drive, at 90 %", lambda row: row[0]), *_COVERED],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "coverage": _COVERAGE,
+    "coverage-drives": _COVERAGE_DRIVES,
+    "memory-drives": _KNOWN,
+    "memory-drives-cost": _COST,
+    "locate": _LOCATE,
+}

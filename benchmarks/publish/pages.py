@@ -33,6 +33,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "levels-budgets-cuda",
     ),
     "docs/benchmarks/calls.md": ("calls-cpu", "calls-cuda", "calls-products"),
+    "docs/benchmarks/certainty.md": ("locate", "coverage", "coverage-drives"),
     "docs/benchmarks/detector.md": ("detector-cpu", "frame-cuda", "conv-cuda"),
     "docs/benchmarks/dynamic.md": (
         "dynamic-accuracy",

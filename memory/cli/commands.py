@@ -26,6 +26,11 @@ COMMANDS = {
         "Ask a question in plain English, such as 'where is the car?', 'how many cars are near (3, 1)?',"
         " 'what changed since yesterday?' or 'have I seen this before?'.",
     ),
+    "locate": Command(
+        "memory.cli.search.locate",
+        "Estimate where a robot without a pose is, from one scan, or report that this is ambiguous or"
+        " unknown.",
+    ),
     "explain": Command("memory.cli.search.explain", "Explain why a memory was kept, merged or forgotten."),
     "forget": Command("memory.cli.change.forget", "Forget memories. recall undo reverts it."),
     "mark": Command(

@@ -1,7 +1,7 @@
 """Import and export memories: JSONL and Parquet both ways, GeoJSON out, detections in."""
 
 from memory.errors import DataError
-from memory.exchange.detections import DetectionOptions
+from memory.exchange.detections import DetectionOptions, view_from_frame
 from memory.exchange.exporting import export_memories
 from memory.exchange.formats import open_source
 from memory.exchange.geojson import Origin
@@ -19,4 +19,5 @@ __all__ = [
     "import_source",
     "open_source",
     "read_poses",
+    "view_from_frame",
 ]

@@ -180,6 +180,18 @@ def memories_from_frame(
     return found
 
 
+def view_from_frame(record: Mapping[str, Any]) -> list[Memory]:
+    """Return the objects and the place of a frame in the frame of its sensor, which is at the origin.
+
+    Raises:
+        ValueError, TypeError: a field is missing or wrong.
+    """
+    # Any time will do.
+    origin = {"timestamp_ns": 0, **record, "pose": {"map_from_lidar": np.eye(4)[:3].tolist()}}
+    origin["timestamp_ns"] = origin["timestamp_ns"] or 0
+    return memories_from_frame(origin, 0, DetectionOptions(tracks=False), Scenes())
+
+
 def look_of_frame(record: Mapping[str, Any], position: int, options: DetectionOptions, looks: Looks) -> None:
     """Add how far a frame saw free space (field ``free``), if it also has a pose and a time.
 

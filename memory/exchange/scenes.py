@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,13 +30,6 @@ class Scenes:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[NDArray[np.float64], int]] = {}
-
-    @cached_property
-    def _encoder(self) -> SceneEncoder:
-        # Import torch only for files with places.
-        from memory.encode import SceneEncoder
-
-        return SceneEncoder.pretrained()
 
     def vectors(
         self,
@@ -66,7 +59,7 @@ class Scenes:
         if columns.shape[1] != 8:
             raise ValueError(f"structure: dim must be 8, a box and a score, got {columns.shape[1]}")
         tokens = detection_tokens(boxes, labels, scores) + column_tokens(columns[:, :7], columns[:, 7])
-        return {SCENE_ENCODER: self._encoder.encode([tokens])[0]}
+        return {SCENE_ENCODER: _scene_encoder().encode([tokens])[0]}
 
     def is_new_place(self, map_id: str, map_from_lidar: NDArray[np.float64], time_ns: int) -> bool:
         """Return True, and remember the pose, if a frame is far enough from the last remembered one."""
@@ -79,3 +72,11 @@ class Scenes:
                 return False
         self._last[map_id] = (map_from_lidar, time_ns)
         return True
+
+
+@cache
+def _scene_encoder() -> SceneEncoder:
+    # Import torch only for files with places.
+    from memory.encode import SceneEncoder
+
+    return SceneEncoder.pretrained()

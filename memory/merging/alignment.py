@@ -158,6 +158,19 @@ def estimate(
     )
 
 
+def motions_between(
+    moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions, *, most: int = 50
+) -> list[Motion]:
+    """Return the motions that match the most objects of two groups, at least two each, the best first."""
+    moved, fixed = _things(moved, options.tolerance_m), _things(fixed, options.tolerance_m)
+    pairs = _pairs(moved, fixed, options)
+    if len(pairs) < 2:
+        return []
+    one, other = (np.array([memory.place[:2] for memory in memories]) for memories in (moved, fixed))
+    ranked = _Scene(one, other, pairs, options).rank_motions()
+    return [motion for motion, matched in ranked[:most] if len(matched) >= 2]
+
+
 class _Fit(NamedTuple):
     """A motion with its errors, as in :class:`Alignment`."""
 

@@ -19,5 +19,5 @@ def pose_missing(words: str) -> str:
     """Return the refusal of a question that needs the robot's pose."""
     return (
         f"'{words}' depends on the robot's current pose, which the store does not know. Give it with --pose X"
-        " Y YAW, or ask for example: 'what is near (3, 1)?'"
+        " Y YAW, estimate it from a scan with recall locate, or ask for example: 'what is near (3, 1)?'"
     )

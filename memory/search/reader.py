@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, overload
 
@@ -14,6 +14,8 @@ from memory.areas import Area
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
 from memory.index import Neighbours, Plan
+from memory.locate.answers import LocateOptions, LocateResult
+from memory.locate.locating import locate
 from memory.persistence.database import Database
 from memory.persistence.log.journal import LogEntry
 from memory.persistence.reports import Stats
@@ -162,6 +164,26 @@ class StoreReader:
             aim: measured share of the ten nearest to find; 1 compares all, less is faster.
         """
         return self._retriever.neighbours(np.asarray(vectors, np.float32), k, encoder=encoder, aim=aim)
+
+    def locate(
+        self, view: Sequence[Memory], *, map_id: str | None = None, options: LocateOptions | None = None
+    ) -> LocateResult:
+        """Estimate the pose that a scan was taken from, for a robot that does not know it.
+
+        Poses are proposed and judged by the objects in view, whose labels and positions must fit those of
+        stored objects, and by the place vector of the scan. The answer is refused if no pose is probable
+        enough: ``verdict`` tells whether several poses fit or none, and ``pose`` is then None.
+
+        Args:
+            view: objects of one scan with positions in the frame of the sensor, and its place with a vector;
+                see :func:`memory.exchange.detections.view_from_frame`.
+            map_id: ``None`` for all maps.
+            options: tolerance, prior probabilities and the smallest probability of an answer.
+
+        Raises:
+            ValueError: the map is too large to compare all objects, and has no place vectors.
+        """
+        return locate(self._database, view, options or LocateOptions(), map_id)
 
     def get(self, ids: Iterable[int]) -> list[Memory]:
         """Return memories by their ids; raises ``UnknownMemoryError`` for an unknown id."""

@@ -23,7 +23,7 @@ from memory.serve.metrics import Metrics
 from memory.serve.names import check_parameters
 from memory.serve.openapi.document import openapi
 from memory.serve.options import ServeOptions
-from memory.serve.routes import areas, map_points, memories, metrics, operations, path, sync
+from memory.serve.routes import areas, locate, map_points, memories, metrics, operations, path, sync
 from memory.serve.service import StoreService
 from memory.store import MemoryStore
 
@@ -56,6 +56,7 @@ def make_app(
     app.include_router(memories.router, dependencies=named)
     app.include_router(operations.router, dependencies=named)
     app.include_router(areas.router, dependencies=named)
+    app.include_router(locate.router, dependencies=named)
     app.include_router(sync.router, dependencies=named)
     app.state.map_columns = map_points.MapColumns(store.database)
     app.include_router(map_points.router, dependencies=named)
@@ -64,7 +65,7 @@ def make_app(
     app.include_router(metrics.router, dependencies=named)
     app.state.addresses = [
         route
-        for router in (memories, operations, areas, sync, map_points, metrics)
+        for router in (memories, operations, areas, locate, sync, map_points, metrics)
         for route in router.router.routes
     ]
     # A request passes the last one first.

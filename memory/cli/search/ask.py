@@ -14,9 +14,12 @@ from memory.cli.console import UsageError, add_command, print_json, say, split_w
 from memory.cli.filters import add_filter_options, between, filter_values
 from memory.cli.search.looks import look_of_text, looks_of
 from memory.exchange.times import parse_time
+from memory.plain_values import to_plain
 from memory.questions import Questions
-from memory.questions.answers import Similar
+from memory.questions.answers import Answer, Similar
 from memory.questions.errors import QuestionError
+from memory.questions.guarantee.answering import guarantee_of
+from memory.questions.guarantee.conformal import Guarantee
 from memory.questions.reading.times import Span
 from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.recognising import SeenBefore
@@ -78,6 +81,13 @@ def add_parser(commands: Any) -> None:
         "--llm-model", metavar="NAME", help=f"name of that model (default: ${MODEL_VARIABLE})"
     )
     parser.add_argument(
+        "--confidence",
+        type=float,
+        metavar="P",
+        help="also answer yes, no or unknown with an error of at most 1 - P, such as 0.9; for 'is it still"
+        " there?' and 'have I been here?'",
+    )
+    parser.add_argument(
         "--pose",
         nargs=3,
         type=float,
@@ -122,11 +132,25 @@ def run(options: argparse.Namespace) -> int:
             if translation is not None:
                 read = json.dumps(translation.query)
                 sentence = f"{sentence} (The model {translation.model} read the question as {read}.)"
+        guaranteed = _guaranteed(store, answer, options, encoder)
+    if guaranteed is not None:
+        sentence = f"{sentence} {guaranteed}"
     if options.json:
-        print_json(answer.to_json() if named else {"sentence": sentence, **answer.to_json()})
+        more_json = {} if guaranteed is None else {"guarantee": to_plain(guaranteed)}
+        print_json({**({} if named else {"sentence": sentence}), **answer.to_json(), **more_json})
     else:
         say(sentence)
     return 0
+
+
+def _guaranteed(
+    store: MemoryStore, answer: Answer, options: argparse.Namespace, encoder: str
+) -> Guarantee | None:
+    """Return the guarantee of an answer, if one is asked for."""
+    if options.confidence is None:
+        return None
+    now_ns = _now(store, options.now)
+    return guarantee_of(store, answer, options.confidence, now_ns=now_ns, encoder=encoder)
 
 
 def _answered(
@@ -163,7 +187,7 @@ def _translated(
 def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespace) -> int:
     """Ask a question about each object in the last scan of a file."""
     named = words[0] in _ABOUT_NEWEST and len(words) == 1
-    answers = []
+    answers: list[tuple[Answer, Guarantee | None]] = []
     with MemoryStore.open(folder, readonly=True) as store:
         question = (
             _ASKED[words[0]]
@@ -177,11 +201,16 @@ def _ask_of_scan(folder: Path | str, words: list[str], options: argparse.Namespa
             asked = ParsedQuestion(question, what=vector, map_id=options.map)
             found = answer_of(Questions(store, encoder=encoder), asked, _reply_options(options))
             if isinstance(found, SeenBefore | Similar):
-                answers.append(replace(found, what=f"what looks like this ({look.caption})"))
+                answer = replace(found, what=f"what looks like this ({look.caption})")
+                answers.append((answer, _guaranteed(store, answer, options, encoder)))
     if options.json:
-        print_json({"answers": [answer.to_json() for answer in answers]})
+        plain = [
+            answer.to_json() | ({} if guaranteed is None else {"guarantee": to_plain(guaranteed)})
+            for answer, guaranteed in answers
+        ]
+        print_json({"answers": plain})
     else:
-        say("\n".join(map(str, answers)))
+        say("\n".join(f"{a} {b}" if b is not None else str(a) for a, b in answers))
     return 0
 
 
@@ -284,7 +313,19 @@ _NEEDS = {"near": ("near", "radius"), "between": ("between",), "changed": ("sinc
 _USAGE = {"near": "--near and --radius", "between": "--between FROM TO", "changed": "--since"}
 #: Options of each question in addition to --map. --embedding is checked with WHAT.
 _TAKES = {
-    "": ("now", "label", "kind", "state", "k", "gap", "distance", "coming_from", "area", "pose"),
+    "": (
+        "now",
+        "confidence",
+        "label",
+        "kind",
+        "state",
+        "k",
+        "gap",
+        "distance",
+        "coming_from",
+        "area",
+        "pose",
+    ),
     "near": ("near", "radius", "area", "label", "kind", "state", "k"),
     "between": ("between", "near", "radius", "area", "label", "kind", "state", "text", "k"),
     "changed": ("since", "near", "radius", "area"),
@@ -293,7 +334,8 @@ _TAKES = {
     "summarise": ("since", "near", "radius", "polygon", "area"),
     "similar": ("kind", "state", "k", "like_text", "encoder"),
     "seen-before": ("kind", "k", "gap"),
-    "been-here": ("k", "gap"),
+    "been-here": ("k", "gap", "confidence", "now"),
+    "still-there": ("confidence", "now"),
     "go-to": ("distance", "coming_from"),
 }
 #: Questions about a memory. Without an id they are about the newest memory that has a vector.

@@ -10,12 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import DataError
-from memory.exchange.detections import DetectionOptions, is_detections, memories_from_frame
+from memory.exchange.detections import is_detections, view_from_frame
 from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
-from memory.exchange.scenes import Scenes
 from memory.types import Kind, Memory
-
-_ORIGIN = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
 
 
 def look_of_text(text: str, encoder: str | None) -> tuple[str, NDArray[np.float32]]:
@@ -36,6 +33,27 @@ def looks_of(word: str, kind: Kind) -> list[Memory]:
     Raises:
         DataError: the file is missing or has no such vectors.
     """
+    found, where = view_of(word)
+    looks = [each for each in found if each.kind == kind and (each.embedding is not None or each.embeddings)]
+    if not looks:
+        fix = (
+            "Detect with weights that have an embedding head"
+            if kind == "object"
+            else "Run perceive detect again"
+        )
+        raise DataError(f"{where}: the scan has no {kind} embeddings. {fix}")
+    return looks
+
+
+def view_of(word: str) -> tuple[list[Memory], str]:
+    """Return the objects and the place of the last scan of a file, in the frame of its sensor, and its line.
+
+    Args:
+        word: path of a ``detections.jsonl``, or ``-`` for standard input.
+
+    Raises:
+        DataError: the file is missing or has no detections.
+    """
     path = Path("standard input" if word == "-" else word)
     lines = StreamLines(sys.stdin.buffer, str(path)) if word == "-" else read_lines(path)
     last: Line | None = None
@@ -46,19 +64,7 @@ def looks_of(word: str, kind: Kind) -> list[Memory]:
         raise DataError(
             f"{path}: no detections found. --like takes the id of a memory or a detections.jsonl of perceive"
         )
-    # Only the vectors matter here, so any time and pose will do.
-    record = {"timestamp_ns": 0, **record, "pose": {"map_from_lidar": _ORIGIN}}
-    record["timestamp_ns"] = record["timestamp_ns"] or 0
     try:
-        found = memories_from_frame(record, 0, DetectionOptions(), Scenes())
+        return view_from_frame(record), f"{path}:{last.number}"
     except (ValueError, TypeError) as error:
         raise DataError(f"{path}:{last.number}: {error}") from error
-    looks = [each for each in found if each.kind == kind and (each.embedding is not None or each.embeddings)]
-    if not looks:
-        fix = (
-            "Detect with weights that have an embedding head"
-            if kind == "object"
-            else "Run perceive detect again"
-        )
-        raise DataError(f"{path}:{last.number}: the scan has no {kind} embeddings. {fix}")
-    return looks

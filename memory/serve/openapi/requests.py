@@ -240,11 +240,23 @@ class PullBody(Body):
     maps: Labels | None = Field(None, description="only these maps; default: all")
 
 
+class LocateBody(Body):
+    """A scan without a pose."""
+
+    detections: dict[str, Any] = Field(description="one line of the detections.jsonl of perceive detect")
+    map_id: Name | None = Field(None, description="only this map; default: all maps")
+    least_probability: Annotated[Number, Field(gt=0.0, lt=1.0)] = Field(
+        0.9, description="smallest probability of an answer"
+    )
+    k: Annotated[Integer, Field(ge=1)] = Field(5, description="maximum number of candidates")
+
+
 #: Body of each POST address.
 BODIES: dict[str, type[BaseModel]] = {
     "/api/memories": AddBody,
     "/api/query": QueryBody,
     "/api/ask": AskBody,
+    "/api/locate": LocateBody,
     "/api/forget": ForgetBody,
     "/api/mark": MarkBody,
     "/api/areas": AreaBody,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from memory.locate.answers import PoseCandidate, Verdict
 from memory.persistence.log.operations import TrimReport
 from memory.persistence.reports import Stats
 from memory.questions.answers import (
@@ -108,6 +109,19 @@ class HitsAnswer:
 
     hits: list[Hit]
     context: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class LocateAnswer:
+    """The pose of a scan, or null if it is ambiguous or unknown, with all candidates."""
+
+    sentence: str
+    pose: PoseCandidate | None
+    verdict: Verdict
+    candidates: list[PoseCandidate]
+    unknown: float
+    seen: int
+    reason: str
 
 
 @dataclass(frozen=True)

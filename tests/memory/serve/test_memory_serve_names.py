@@ -28,6 +28,7 @@ WRITTEN = {
     "/api/memories": ("memmories", "memories"),
     "/api/query": ("lables", "labels"),
     "/api/ask": ("qestion", "question"),
+    "/api/locate": ("detectoins", "detections"),
     "/api/forget": ("id", "ids"),
     "/api/mark": ("stat", "state"),
     "/api/undo": ("generaton", "generation"),

@@ -1,0 +1,1 @@
+"""Certainty of a memory: relocalization, and answers with a guaranteed error."""
