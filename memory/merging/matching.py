@@ -30,9 +30,11 @@ class MergeOptions:
         replaced_s: after this many seconds another object may have taken the place, so the similarity is
             required.
         max_distance_m: largest distance, however uncertain the positions are.
+        max_trajectory_m: largest median distance between two trajectories of one event; for small objects it
+            is half their length.
         default_sigma_m: standard deviation of a position without covariance that was seen once.
         floor_sigma_m: smallest standard deviation of a position in any direction.
-        kinds: kinds that are merged.
+        kinds: kinds that are merged by place. Events with trajectories are always merged by these.
         distinct_in_frame: memories of one time and one named provenance are different objects, because a
             detector reports each object once per frame; so are tracks of one recording seen at one time.
 
@@ -44,13 +46,21 @@ class MergeOptions:
     least_similarity: float = 0.7
     replaced_s: float = 43_200.0
     max_distance_m: float = 5.0
+    max_trajectory_m: float = 1.5
     default_sigma_m: float = 0.3
     floor_sigma_m: float = 0.02
     kinds: tuple[Kind, ...] = ("object", "place")
     distinct_in_frame: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("gate", "replaced_s", "max_distance_m", "default_sigma_m", "floor_sigma_m"):
+        for name in (
+            "gate",
+            "replaced_s",
+            "max_distance_m",
+            "max_trajectory_m",
+            "default_sigma_m",
+            "floor_sigma_m",
+        ):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} must be finite and above 0, got {value}")

@@ -217,7 +217,7 @@ class Care:
 
     def _memories_of(self, map_id: str, apart: NDArray[np.int64]) -> list[Memory]:
         """Return the memories of a map that may be merged, oldest first."""
-        kinds = list(self._config.merging.kinds)
+        kinds = sorted({*self._config.merging.kinds, "event"})
         ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest")
         return self._database.present(ids[~np.isin(ids, apart)].tolist())
 
