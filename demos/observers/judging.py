@@ -65,8 +65,8 @@ class Stated(NamedTuple):
 def stated_at(memories: Sequence[Memory], time_ns: int) -> Stated:
     """Return where the objects of a memory are at a time; a stay and a movement of one object count once.
 
-    Only objects that were seen before and after that time count, because labels end as well where an object is
-    hidden.
+    Only objects that were seen before and after that time count, because labels end as well where an object
+    is hidden.
     """
     found: dict[int, tuple[NDArray[np.float64], str]] = {}
     for memory, thing in zip(memories, things_of(memories), strict=True):
@@ -88,16 +88,17 @@ def judge(
     """Compare what a memory states at each labelled time with the labels.
 
     Objects and labels of one class (vans count as cars) are matched one to one, the closest first, within
-    ``SAME_M``. Objects of classes without any label, and where nothing is labelled, such as behind the cameras,
-    are not counted.
+    ``SAME_M``. Objects of classes without any label, and where nothing is labelled, such as behind the
+    cameras, are not counted.
     """
     labelled = {_class(label, classes) for instant in truth for label in instant.labels}
     right = labels = told = doubled = 0
     errors: list[float] = []
     for instant in truth:
         stated = stated_at(memories, instant.time_ns)
+        known = np.array([_class(label, classes) in labelled for label in stated.labels], np.bool_)
         inside = (
-            np.flatnonzero(instant.judged(stated.places)) if len(stated.places) else np.zeros(0, np.int64)
+            np.flatnonzero(instant.judged(stated.places) & known) if len(known) else np.zeros(0, np.int64)
         )
         apart = np.linalg.norm(stated.places[inside, None, :2] - instant.boxes[None, :, :2], axis=2)
         same = np.array(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from memory.observe.views import Views
 from perception import Detections, Detector, PointCloud, Tracker
 from perception.data import open_data_set
+from perception.errors import ScanWarning
 from perception.scans.free import free_distances
 from perception.simulate import Scanner, SceneConfig, SensorModel, Spot, build_scene
 from perception.track.poses import moved_boxes
@@ -23,6 +25,8 @@ from perception.vectors import packed
 NAMES = ("vehicle", "roadside")
 #: Largest distance at which an observer is expected to see an object.
 RANGE_M = 60.0
+#: Labels of two observers this close are of one object.
+SAME_LABEL_M = 2.0
 #: Views of the cameras of DAIR-V2X, in whose pictures objects are labelled: right and left edge.
 _LABELLED_DEG = {"vehicle": (-19.0, 75.0), "roadside": (-31.0, 16.0)}
 #: Interval and start of simulated scans.
@@ -70,13 +74,15 @@ class SharedScene(NamedTuple):
         title: its name.
         observers: the two.
         truth: joint labels.
-        offset_m: shift that brings the second observer's map into the first one's, as the data set states it.
+        offset_m: median shift from an object of the second observer to the same one of the first, by labels.
+        stated_m: the same as the data set states it.
     """
 
     title: str
     observers: tuple[Observer, Observer]
     truth: list[Instant]
     offset_m: tuple[float, float]
+    stated_m: tuple[float, float]
 
 
 class _Look(NamedTuple):
@@ -107,13 +113,16 @@ def dair_scene(folder: Path, detect: Detect | None) -> SharedScene:
             looks.append(_Look(frame.frame_id, frame.time_ns, pose, frame.cloud, labels))
         edges = _LABELLED_DEG[name] if detect is None else (-180.0, 180.0)
         observers.append(_observed(name, looks, detect, edges))
-    truth, offsets = [], []
+    truth, offsets, apart = [], [], []
     for pair in open_data_set(folder / "cooperative"):
         boxes = moved_boxes(np.asarray(pair.boxes, np.float64), pair.pose)
         truth.append(Instant(pair.time_ns, boxes, list(pair.labels), _covered(pair)))
-        offsets.append(pair.roadside.files.offsets.get(pair.roadside.frame_id, np.zeros(3))[:2])
-    x, y = np.median(np.array(offsets), axis=0).tolist()
-    return SharedScene("DAIR-V2X, vehicle and roadside unit", (observers[0], observers[1]), truth, (x, y))
+        stated = pair.roadside.files.offsets.get(pair.roadside.frame_id, np.zeros(3))[:2]
+        offsets.append(stated)
+        apart += _labels_apart(pair, stated)
+    (x, y), (own_x, own_y) = (np.median(np.array(some), axis=0).tolist() for some in (offsets, apart))
+    title = "DAIR-V2X, vehicle and roadside unit"
+    return SharedScene(title, (observers[0], observers[1]), truth, (own_x, own_y), (x, y))
 
 
 def simulated_scene(
@@ -167,12 +176,21 @@ def simulated_scene(
         _joint(_START_NS + round(at * _INTERVAL_S * 1e9), one, other)
         for at, (one, other) in enumerate(zip(*seen, strict=True))
     ]
-    return SharedScene(f"simulated street {seed}", (observers[0], observers[1]), truth, offset_m)
+    title = f"simulated street {seed}"
+    return SharedScene(title, (observers[0], observers[1]), truth, offset_m, offset_m)
 
 
-def tracked(detector: Detector) -> Detect:
-    """Return the detector as a function of scans."""
-    return lambda cloud: detector(cloud)
+def detecting(weights: str) -> Detect:
+    """Return a detector as a function of scans; it looks all around, so it gets more room for proposals."""
+    detector = Detector.from_pretrained(weights).with_limits(2)
+
+    def detect(cloud: PointCloud) -> Detections:
+        with warnings.catch_warnings():
+            # Both sensors see farther than the weights.
+            warnings.simplefilter("ignore", ScanWarning)
+            return detector(cloud)
+
+    return detect
 
 
 def _observed(
@@ -219,6 +237,24 @@ def _views(looks: list[_Look], free_m: NDArray[np.float64], edges_deg: tuple[flo
 def _covered(pair: Any) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
     back = np.linalg.inv(pair.pose)
     return lambda places: np.asarray(pair.covered(places @ back[:3, :3].T + back[:3, 3]))
+
+
+def _labels_apart(pair: Any, stated_m: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Return the shifts from labels of the roadside to labels of the vehicle that are of one object."""
+    vehicle, roadside = (
+        moved_boxes(np.asarray(side.boxes, np.float64), side.pose)[:, :2]
+        for side in (pair.vehicle, pair.roadside)
+    )
+    found = []
+    for place, label in zip(roadside, pair.roadside.labels, strict=True):
+        same = [row for row, other in enumerate(pair.vehicle.labels) if other == label]
+        if same:
+            shifts = vehicle[same] - place
+            closest = shifts[np.argmin(np.hypot(*shifts.T))]
+            if np.hypot(*closest) < SAME_LABEL_M:
+                # The pose of the pair has the stated shift already.
+                found.append(closest + stated_m)
+    return found
 
 
 def _joint(time_ns: int, one: Any, other: Any) -> Instant:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from memory import MemoryStore
 from memory.errors import AlignmentError
 from memory.exchange import import_source, open_source
+from memory.exchange.detections import DetectionOptions
 from memory.merging.alignment import AlignOptions
 from memory.merging.motion import Motion
 from memory.merging.robots import seen_by
@@ -57,7 +58,12 @@ def write_records(observer: Observer, folder: Path) -> Path:
 
 
 def share(
-    observers: tuple[Observer, ...], folder: Path, *, align: bool = True, send_twice: bool = False
+    observers: tuple[Observer, ...],
+    folder: Path,
+    *,
+    align: bool = True,
+    tracks: bool = True,
+    send_twice: bool = False,
 ) -> SharedMemory:
     """Import what each observer saw into its own store, synchronize both into one, align and merge.
 
@@ -65,7 +71,8 @@ def share(
         observers: the first one's map is the shared one.
         folder: of the new stores.
         align: False trusts the poses.
-        send_twice: import each file again under another name, and synchronize twice.
+        tracks: False makes one memory per box before merging.
+        send_twice: import each file twice and synchronize twice.
     """
     alone = {}
     with MemoryStore.open(folder / "shared", dim=_DIM) as shared:
@@ -73,7 +80,8 @@ def share(
             path = write_records(observer, folder)
             with MemoryStore.open(folder / f"{observer.name}-store", dim=_DIM) as store:
                 for _ in range(1 + send_twice):
-                    import_source(store.database, open_source(path))
+                    options = DetectionOptions(tracks=tracks)
+                    import_source(store.database, open_source(path, detections=options))
                 store.consolidate()
                 alone[observer.name] = _objects(store)
                 for _ in range(1 + send_twice):
@@ -120,4 +128,4 @@ def _moved(views: Views, motion: Motion) -> Views:
 
 
 def _objects(store: MemoryStore) -> list[Memory]:
-    return [memory for memory in store.find(Filter(kinds=("object", "event")), newest_first=False)]
+    return store.find(Filter(kinds=("object", "event")), newest_first=False)
