@@ -30,7 +30,7 @@ def _rows(values: Values) -> list[Row]:
     return found
 
 
-def _figure(name: str) -> Callable[[Row], Any]:
+def _figure(name: str) -> Callable[[Any], Any]:
     return lambda row: row[2][name]
 
 
@@ -79,4 +79,62 @@ _COST = Table(
     ],
 )
 
-BLOCKS: dict[str, Callable[[], str]] = {"memory-drives": _KNOWN, "memory-drives-cost": _COST}
+
+def _sides(values: Values) -> list[tuple[str, str, Values, Values]]:
+    """Study, side, its figures and those of the study; the study is named in its first row."""
+    found = []
+    for study in values["studies"]:
+        for side, figures in study["sides"].items():
+            first = side == next(iter(study["sides"]))
+            few, many = study["labels_at_a_time"]
+            words = f"{study['name']}: {study['boxes']:,} boxes, {few} to {many} labels at a time"
+            found.append((words if first else "", side, figures, study))
+    return found
+
+
+def _shift(aligned: Values | None) -> str | None:
+    if aligned is None:
+        return None
+    x, y = aligned["shift_m"]
+    return f"({x:.2f}, {y:.2f}), {aligned['turn_deg']:.1f}°"
+
+
+_OBSERVERS = Table(
+    "two_observers-cpu",
+    rows=_sides,
+    columns=[
+        Column("boxes of", lambda row: row[0]),
+        Column("memory", lambda row: row[1]),
+        Column("memories", _figure("memories"), ",d"),
+        Column("objects", _figure("objects"), ",d"),
+        Column("seen by both", _figure("both"), "d"),
+        Column("precision", _figure("precision"), ".3f"),
+        Column("recall", _figure("recall"), ".3f"),
+        Column("doubled", _figure("doubled"), "d"),
+        Column("error, m", _figure("error_m"), ".2f"),
+        Column("aligned by", lambda row: _shift(row[3]["aligned"]) if row[1] == "both, aligned" else None),
+    ],
+)
+
+_DISTURBED = Table(
+    "two_observers-cpu",
+    rows=lambda values: values["disturbed"],
+    columns=[
+        Column("disturbed", "name"),
+        Column("precision, aligned", ("with", "precision"), ".3f"),
+        Column("recall", ("with", "recall"), ".3f"),
+        Column("doubled", ("with", "doubled"), "d"),
+        Column("seen by both", ("with", "both"), "d"),
+        Column("aligned by", lambda row: _shift(row["aligned"]), missing="refused"),
+        Column("precision, not aligned", ("without", "precision"), ".3f"),
+        Column("recall", ("without", "recall"), ".3f"),
+        Column("doubled", ("without", "doubled"), "d"),
+    ],
+)
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "memory-drives": _KNOWN,
+    "memory-drives-cost": _COST,
+    "two-observers": _OBSERVERS,
+    "two-observers-disturbed": _DISTURBED,
+}

@@ -63,6 +63,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "drive-became",
         "memory-drives",
         "memory-drives-cost",
+        "two-observers",
+        "two-observers-disturbed",
     ),
     "docs/benchmarks/memory-server.md": ("fleet-added", "fleet-questions"),
     "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),

@@ -64,6 +64,7 @@ def share(
     align: bool = True,
     tracks: bool = True,
     send_twice: bool = False,
+    last_first: bool = False,
 ) -> SharedMemory:
     """Import what each observer saw into its own store, synchronize both into one, align and merge.
 
@@ -73,19 +74,21 @@ def share(
         align: False trusts the poses.
         tracks: False makes one memory per box before merging.
         send_twice: import each file twice and synchronize twice.
+        last_first: synchronize the last observer first, as if the messages of the others were late.
     """
-    alone = {}
+    alone: dict[str, list[Memory]] = {}
+    stores = {observer.name: folder / f"{observer.name}-store" for observer in observers}
+    for observer in observers:
+        path, options = write_records(observer, folder), DetectionOptions(tracks=tracks)
+        with MemoryStore.open(stores[observer.name], dim=_DIM) as store:
+            for _ in range(1 + send_twice):
+                import_source(store.database, open_source(path, detections=options))
+            store.consolidate()
+            alone[observer.name] = _objects(store)
     with MemoryStore.open(folder / "shared", dim=_DIM) as shared:
-        for observer in observers:
-            path = write_records(observer, folder)
-            with MemoryStore.open(folder / f"{observer.name}-store", dim=_DIM) as store:
-                for _ in range(1 + send_twice):
-                    options = DetectionOptions(tracks=tracks)
-                    import_source(store.database, open_source(path, detections=options))
-                store.consolidate()
-                alone[observer.name] = _objects(store)
-                for _ in range(1 + send_twice):
-                    sync(Outbox(store.database, observer.name), Inbox(shared.database))
+        for name in [*stores][:: -1 if last_first else 1] * (1 + send_twice):
+            with MemoryStore.open(stores[name], readonly=True) as store:
+                sync(Outbox(store.database, name), Inbox(shared.database))
         motion, refused = None, ""
         if align:
             try:
