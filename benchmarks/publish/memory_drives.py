@@ -107,7 +107,7 @@ _OBSERVERS = Table(
         Column("memory", lambda row: row[1]),
         Column("memories", _figure("memories"), ",d"),
         Column("objects", _figure("objects"), ",d"),
-        Column("seen by both", _figure("both"), "d"),
+        Column("seen by both", lambda row: row[2]["both"] if row[2]["before"] else None, "d"),
         Column("precision", _figure("precision"), ".3f"),
         Column("recall", _figure("recall"), ".3f"),
         Column("doubled", _figure("doubled"), "d"),
@@ -132,9 +132,55 @@ _DISTURBED = Table(
     ],
 )
 
+_WAYS = Table(
+    "remembered_cars-cpu",
+    rows=lambda values: [way | {"of": values["labelled"]} for way in values["ways"]],
+    columns=[
+        Column("weights", "weights"),
+        Column("way", "way"),
+        Column("remembered", "remembered"),
+        Column("of labelled ones", lambda row: f"{row['labelled']} of {row['of']}"),
+        Column("double", "double"),
+        Column("unlabelled", "unlabelled"),
+        Column("nothing", "nothing"),
+    ],
+)
+
+
+def _each_car(values: Values) -> list[Values]:
+    """The cars of the first weights, linked by the import."""
+    way = next(each for each in values["ways"] if each["way"].endswith("linked by the import"))
+    cars: list[Values] = sorted(way["cars"], key=lambda car: car["place"][0])
+    return cars
+
+
+def _explanation(car: Values) -> str:
+    if car["label"] is not None:
+        return f"{car['what']}: label {car['label']}, {car['apart_m']:.2f} m away"
+    return (
+        f"{car['what']}: {car['box_points']} points in one scan, {car['box_extent_m']:.1f} m wide and"
+        f" {car['box_height_m']:.1f} m high"
+    )
+
+
+_CARS = Table(
+    "remembered_cars-cpu",
+    rows=_each_car,
+    columns=[
+        Column("at, m", lambda car: f"({car['place'][0]:.1f}, {car['place'][1]:.1f})"),
+        Column("", "kind"),
+        Column("observations", "count"),
+        Column("mean score", "confidence", ".2f"),
+        Column("height, m", "height_m", ".2f"),
+        Column("what it is", _explanation),
+    ],
+)
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "memory-drives": _KNOWN,
     "memory-drives-cost": _COST,
     "two-observers": _OBSERVERS,
     "two-observers-disturbed": _DISTURBED,
+    "remembered-cars": _WAYS,
+    "remembered-cars-each": _CARS,
 }

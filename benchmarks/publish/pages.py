@@ -65,6 +65,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "memory-drives-cost",
         "two-observers",
         "two-observers-disturbed",
+        "remembered-cars",
+        "remembered-cars-each",
     ),
     "docs/benchmarks/memory-server.md": ("fleet-added", "fleet-questions"),
     "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),

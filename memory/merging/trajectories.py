@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.merging.sizes import ONE_PLACE, size_of
 from memory.merging.tracks import are_different, tracks_of
 from memory.types import Memory
 
@@ -127,7 +128,7 @@ def same_motions(events: Sequence[Memory], widest_m: float) -> list[MotionCluste
 
     They share map and label. While both were seen, their trajectories lie within half the length of the
     object of each other, and within ``widest_m``. The closest pairs are joined first. Two tracks of one
-    recording at one time are two objects.
+    recording at one time are two objects, unless their boxes are in one place.
 
     Args:
         events: memories; those without a trajectory stay alone.
@@ -153,7 +154,11 @@ def same_motions(events: Sequence[Memory], widest_m: float) -> list[MotionCluste
     tracks = {row: tracks_of(events[row]) for row, _ in known}
     for apart_m, row, other in sorted(pairs):
         mine, theirs = clusters[row], clusters[other]
-        if mine is theirs or any(are_different(tracks[a], tracks[b]) for a in mine for b in theirs):
+        if mine is theirs or any(
+            are_different(tracks[a], tracks[b]) and apart_m > min(_double_m(events[a]), _double_m(events[b]))
+            for a in mine
+            for b in theirs
+        ):
             continue
         largest[id(mine)] = max(apart_m, largest.get(id(mine), 0.0), largest.get(id(theirs), 0.0))
         mine += theirs
@@ -165,6 +170,11 @@ def same_motions(events: Sequence[Memory], widest_m: float) -> list[MotionCluste
 
 def _reach(memory: Memory) -> float:
     """Return half the length of an object in metres."""
-    size = memory.payload.get("size_m")
-    known = isinstance(size, list | tuple) and len(size) == 3 and isinstance(size[0], int | float)
-    return max(_SMALLEST_M, float(size[0]) / 2.0) if known and size is not None else _SMALLEST_M
+    size = size_of(memory)
+    return _SMALLEST_M if size is None else max(_SMALLEST_M, size[0] / 2.0)
+
+
+def _double_m(memory: Memory) -> float:
+    """Return the distance within which another box can only be a double."""
+    size = size_of(memory)
+    return 0.0 if size is None else ONE_PLACE * min(size) / 2.0

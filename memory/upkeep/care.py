@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
 from memory.merging import MergeProposal, propose_merges
-from memory.merging.matching import size_of
 from memory.merging.robots import trust_of
+from memory.merging.sizes import size_of
 from memory.observe.observer import Observer
 from memory.persistence.database import Database
 from memory.persistence.deadline import check_deadline

@@ -75,7 +75,7 @@ def test_one_movement_of_two_observers() -> None:
         moved(10, 40, robot="b", shift=6.0),  # The car in front.
         moved(22, 40, robot="b"),  # Not at the same time.
         moved(0, 20, robot="b", label="Van"),
-        moved(0, 20, track=2),  # Another track of the same recording.
+        moved(0, 20, track=2, y=1.0),  # Another track of the same recording.
     ],
 )
 def test_other_movements_stay_apart(other: Memory) -> None:
@@ -130,3 +130,39 @@ def test_through_sync_and_consolidate(tmp_path: Path) -> None:
         assert sorted(seen_by(memory)) == ["a", "b"]
         assert "trajectories" in str(store.explain(memory.id or 0))
         assert store.consolidate().merged == []
+
+
+def test_two_tracks_in_one_place_are_a_double() -> None:
+    """A detector that reports one car twice, 15 cm apart, in every frame."""
+    assert proposed(moved(0, 20), moved(0, 20, track=2, y=0.15)) == [(1, 2)]
+    assert proposed(moved(0, 20), moved(0, 20, track=2, y=1.0)) == []
+
+
+def parked(y: float, track: int, **how: Any) -> Memory:
+    tracks = TrackMemories("a")
+    for at in range(20):
+        box = np.array([[0.0, y, 0.5, *how.get("size", (4.2, 1.8, 1.5)), 0.0]])
+        tracks.see(
+            Sights(time_ns=START + at * TENTH, track_id=[track], boxes=box, labels=["Car"], scores=[0.9])
+        )
+    (memory,) = tracks.end()
+    return memory
+
+
+def test_parked_doubles_are_merged_and_neighbours_are_not() -> None:
+    assert proposed(parked(0.0, 1), parked(0.15, 2)) == [(1, 2)]
+    assert proposed(parked(0.0, 1), parked(0.15, 2), parked(0.1, 3)) == [(1, 2, 3)]
+    assert proposed(parked(0.0, 1), parked(0.65, 2)) == []
+    narrow = {"size": (1.8, 0.4, 1.2)}
+    assert proposed(parked(0.0, 1, **narrow), parked(0.15, 2, **narrow)) == []
+
+
+def test_boxes_of_one_frame_in_one_place_are_merged() -> None:
+    boxes = [
+        Memory(
+            id=at, time_ns=START, position=(0.15 * at, 0.0, 0.0), label="Car", provenance="detector",
+            payload={"size_m": [4.2, 1.8, 1.5]},
+        )
+        for at in (1, 2)
+    ]  # fmt: skip
+    assert [proposal.ids for proposal in propose_merges(boxes)] == [(1, 2)]
