@@ -65,8 +65,7 @@ class Stated(NamedTuple):
 def stated_at(memories: Sequence[Memory], time_ns: int) -> Stated:
     """Return where the objects of a memory are at a time; a stay and a movement of one object count once.
 
-    Only objects that were seen before and after that time count, because labels end as well where an object
-    is hidden.
+    Only objects that were seen before and after that time count, because hidden objects have no labels.
     """
     found: dict[int, tuple[NDArray[np.float64], str]] = {}
     for memory, thing in zip(memories, things_of(memories), strict=True):

@@ -1,6 +1,6 @@
 """Two observers of one intersection and one memory: DAIR-V2X, judged by its joint labels.
 
-    python -m benchmarks.memory.two_observers
+    python -m benchmarks.memory.objects.two_observers
 
 A vehicle and a roadside unit see the same intersection. Each remembers what it saw in a store of its own;
 `recall sync` brings both into one store, `align` estimates the error of the roadside unit's position, and

@@ -1,11 +1,11 @@
 """Each car that a memory of a real drive holds, explained: labelled, doubled, unlabelled or nothing.
 
-    python -m benchmarks.memory.remembered_cars
+    python -m benchmarks.memory.objects.remembered_cars
 
 The commands run as a user runs them: ``perceive detect`` or ``perceive track`` with shipped weights and the
 poses of the drive, then ``recall import`` and ``recall consolidate``. A remembered car is *labelled* if a
-label's place is within 2 m, *double* if another memory has that label already, and *unlabelled* if the points
-of some scan fill its box like a car. Otherwise it is *nothing*.
+label is within 2 m, and *double* if another memory has that label already. It is *unlabelled* if the points of
+a scan fill its box like a car. Otherwise it is *nothing*.
 Data: ``$SPARSIGHT_DATA/kitti_sequences``, by default below ``../shared/data``.
 """
 
