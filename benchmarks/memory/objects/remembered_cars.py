@@ -4,8 +4,8 @@
 
 The commands run as a user runs them: ``perceive detect`` or ``perceive track`` with shipped weights and the
 poses of the drive, then ``recall import`` and ``recall consolidate``. A remembered car is *labelled* if a
-label is within 2 m, and *double* if another memory has that label already. It is *unlabelled* if the points of
-a scan fill its box like a car. Otherwise it is *nothing*.
+label is within 2 m, and *double* if another memory has that label already. It is *unlabelled* if the points
+of a scan fill its box like a car. Otherwise it is *nothing*.
 Data: ``$SPARSIGHT_DATA/kitti_sequences``, by default below ``../shared/data``.
 """
 
