@@ -10,19 +10,25 @@ from typing import Any
 from benchmarks.lib.environment import ROOT
 
 
-def drive_module(name: str) -> Any:
-    """Import a module of `demos/drive`.
+def demo_module(package: str, name: str) -> Any:
+    """Import a module of a package of `demos`.
 
     Args:
+        package: of the demos, such as "drive".
         name: of the module, such as "town".
     """
-    if "drive" not in sys.modules:
-        folder = ROOT / "demos" / "drive"
+    if package not in sys.modules:
+        folder = ROOT / "demos" / package
         spec = importlib.util.spec_from_file_location(
-            "drive", folder / "__init__.py", submodule_search_locations=[str(folder)]
+            package, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
         assert spec is not None
         assert spec.loader is not None
-        sys.modules["drive"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["drive"])
-    return importlib.import_module(f"drive.{name}")
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[package])
+    return importlib.import_module(f"{package}.{name}")
+
+
+def drive_module(name: str) -> Any:
+    """Import a module of `demos/drive`."""
+    return demo_module("drive", name)

@@ -30,7 +30,7 @@ def _rows(values: Values) -> list[Row]:
     return found
 
 
-def _figure(name: str) -> Callable[[Row], Any]:
+def _figure(name: str) -> Callable[[Any], Any]:
     return lambda row: row[2][name]
 
 
@@ -176,10 +176,111 @@ _COVERAGE_DRIVES = Table(
     columns=[Column("question and drive, at 90 %", lambda row: row[0]), *_COVERED],
 )
 
+
+def _sides(values: Values) -> list[tuple[str, str, Values, Values]]:
+    """Study, side, its figures and those of the study; the study is named in its first row."""
+    found = []
+    for study in values["studies"]:
+        for side, figures in study["sides"].items():
+            first = side == next(iter(study["sides"]))
+            few, many = study["labels_at_a_time"]
+            words = f"{study['name']}: {study['boxes']:,} boxes, {few} to {many} labels at a time"
+            found.append((words if first else "", side, figures, study))
+    return found
+
+
+def _shift(aligned: Values | None) -> str | None:
+    if aligned is None:
+        return None
+    x, y = aligned["shift_m"]
+    return f"({x:.2f}, {y:.2f}), {aligned['turn_deg']:.1f}°"
+
+
+_OBSERVERS = Table(
+    "two_observers-cpu",
+    rows=_sides,
+    columns=[
+        Column("boxes of", lambda row: row[0]),
+        Column("memory", lambda row: row[1]),
+        Column("memories", _figure("memories"), ",d"),
+        Column("objects", _figure("objects"), ",d"),
+        Column("seen by both", lambda row: row[2]["both"] if row[2]["before"] else None, "d"),
+        Column("precision", _figure("precision"), ".3f"),
+        Column("recall", _figure("recall"), ".3f"),
+        Column("doubled", _figure("doubled"), "d"),
+        Column("error, m", _figure("error_m"), ".2f"),
+        Column("aligned by", lambda row: _shift(row[3]["aligned"]) if row[1] == "both, aligned" else None),
+    ],
+)
+
+_DISTURBED = Table(
+    "two_observers-cpu",
+    rows=lambda values: values["disturbed"],
+    columns=[
+        Column("disturbed", "name"),
+        Column("precision, aligned", ("with", "precision"), ".3f"),
+        Column("recall", ("with", "recall"), ".3f"),
+        Column("doubled", ("with", "doubled"), "d"),
+        Column("seen by both", ("with", "both"), "d"),
+        Column("aligned by", lambda row: _shift(row["aligned"]), missing="refused"),
+        Column("precision, not aligned", ("without", "precision"), ".3f"),
+        Column("recall", ("without", "recall"), ".3f"),
+        Column("doubled", ("without", "doubled"), "d"),
+    ],
+)
+
+_WAYS = Table(
+    "remembered_cars-cpu",
+    rows=lambda values: [way | {"of": values["labelled"]} for way in values["ways"]],
+    columns=[
+        Column("weights", "weights"),
+        Column("way", "way"),
+        Column("remembered", "remembered"),
+        Column("of labelled ones", lambda row: f"{row['labelled']} of {row['of']}"),
+        Column("double", "double"),
+        Column("unlabelled", "unlabelled"),
+        Column("nothing", "nothing"),
+    ],
+)
+
+
+def _each_car(values: Values) -> list[Values]:
+    """The cars of the first weights, linked by the import."""
+    way = next(each for each in values["ways"] if each["way"].endswith("linked by the import"))
+    cars: list[Values] = sorted(way["cars"], key=lambda car: car["place"][0])
+    return cars
+
+
+def _explanation(car: Values) -> str:
+    if car["label"] is not None:
+        return f"{car['what']}: label {car['label']}, {car['apart_m']:.2f} m away"
+    return (
+        f"{car['what']}: {car['box_points']} points in one scan, {car['box_extent_m']:.1f} m wide and"
+        f" {car['box_height_m']:.1f} m high"
+    )
+
+
+_CARS = Table(
+    "remembered_cars-cpu",
+    rows=_each_car,
+    columns=[
+        Column("at, m", lambda car: f"({car['place'][0]:.1f}, {car['place'][1]:.1f})"),
+        Column("", "kind"),
+        Column("observations", "count"),
+        Column("mean score", "confidence", ".2f"),
+        Column("height, m", "height_m", ".2f"),
+        Column("what it is", _explanation),
+    ],
+)
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "coverage": _COVERAGE,
     "coverage-drives": _COVERAGE_DRIVES,
+    "locate": _LOCATE,
     "memory-drives": _KNOWN,
     "memory-drives-cost": _COST,
-    "locate": _LOCATE,
+    "two-observers": _OBSERVERS,
+    "two-observers-disturbed": _DISTURBED,
+    "remembered-cars": _WAYS,
+    "remembered-cars-each": _CARS,
 }

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 from memory.errors import DataError
 from memory.exchange.detections import DetectionOptions, is_detections
-from memory.exchange.frames import DetectionRows, holds_frames
+from memory.exchange.frames import files_of, holds_frames, read_frames
 from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
 from memory.exchange.sources import DetectionLines, MemoryLines, ParquetRows, Source
-from memory.exchange.track_lines import TrackLines
+from memory.exchange.track_lines import LinkedLines, TrackLines
 
 SourceFormat = Literal["auto", "memories", "detections", "parquet"]
 SOURCE_FORMATS: tuple[SourceFormat, ...] = get_args(SourceFormat)
@@ -34,7 +34,9 @@ def open_source(
     if format == "auto":
         format = _guess(path)
     if format == "parquet":
-        return DetectionRows(path, detections) if holds_frames(path) else ParquetRows(path)
+        if not holds_frames(path):
+            return ParquetRows(path)
+        return _frames(path, read_frames(files_of(path)), detections, table=True)
     if format != "detections":
         return MemoryLines(path)
     return _frames(path, read_lines(path), detections)
@@ -66,16 +68,32 @@ def open_stream(
 
 
 def _frames(
-    path: Path, lines: Iterable[Line], options: DetectionOptions | None, stream: StreamLines | None = None
+    path: Path,
+    lines: Iterable[Line],
+    options: DetectionOptions | None,
+    stream: StreamLines | None = None,
+    *,
+    table: bool = False,
 ) -> Source:
-    """Return a source of tracks if the first valid line has track numbers, otherwise of detections."""
+    """Return a source of tracks if the first valid line has track numbers, or poses to form tracks with."""
+    kind = DetectionLines
     if options is None or options.tracks:
+        record = next(_objects(path, lines), {})
+        posed = record.get("pose") is not None or (options is not None and options.poses is not None)
+        if record.get("track_id") is not None:
+            kind = TrackLines
+        elif posed:
+            kind = LinkedLines
+    return kind(path, options, stream, table=table)
+
+
+def _objects(path: Path, lines: Iterable[Line]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of valid lines; the import reports lines and files that are not."""
+    with contextlib.suppress(DataError):
         for line in lines:
             with contextlib.suppress(DataError):
                 if line.raw.strip():
-                    tracked = parse_object(path, line).get("track_id") is not None
-                    return (TrackLines if tracked else DetectionLines)(path, options, stream)
-    return DetectionLines(path, options, stream)
+                    yield parse_object(path, line)
 
 
 def _guess(path: Path) -> SourceFormat:

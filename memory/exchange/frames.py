@@ -14,29 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from memory.errors import DataError
-from memory.exchange.detections import DetectionOptions
 from memory.exchange.jsonl import Line
 from memory.exchange.parquet import open_parquet
-from memory.exchange.sources import DetectionLines
 from sparse_core.common.libraries import load_pyarrow
 
 #: Metadata of each file, and the versions that this release reads.
 FORMAT, VERSIONS = b"detections", (b"1",)
 _FIELDS = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings")
 _ROWS = 256
-
-
-class DetectionRows(DetectionLines):
-    """Parquet with one frame of detections per row; the same import as the JSONL it was made from."""
-
-    def __init__(self, path: Path, options: DetectionOptions | None = None) -> None:
-        super().__init__(path, options)
-        self._files = _files(path)
-        self.size = sum(file.stat().st_size for file in self._files)
-
-    def lines(self) -> Iterator[Line]:
-        """Return the rows of all files, ordered by line number."""
-        return read_frames(self._files)
 
 
 def holds_frames(path: Path) -> bool:
@@ -75,7 +60,12 @@ def _push_next(
         return
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a table, a file or a folder.
+
+    Raises:
+        DataError: the folder has none.
+    """
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise DataError(

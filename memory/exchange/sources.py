@@ -18,6 +18,7 @@ from memory.exchange.detections import (
     look_of_frame,
     memories_from_frame,
 )
+from memory.exchange.frames import files_of, read_frames
 from memory.exchange.jsonl import Line, StreamLines, parse_object, read_lines
 from memory.exchange.parquet import count_rows, read_rows
 from memory.exchange.records import memory_from_record
@@ -155,12 +156,27 @@ class MemoryLines(Source):
 
 
 class DetectionLines(MemoryLines):
-    """JSONL with one frame of detections per line."""
+    """Frames of detections, one per line of JSONL or one per row of Parquet; the import is the same.
+
+    Args:
+        path: the file, the folder of a table, or the name of a stream.
+        options: options for turning boxes into memories.
+        stream: lines that arrive over time, instead of those of the file.
+        table: True if the path is Parquet.
+    """
 
     def __init__(
-        self, path: Path, options: DetectionOptions | None = None, stream: StreamLines | None = None
+        self,
+        path: Path,
+        options: DetectionOptions | None = None,
+        stream: StreamLines | None = None,
+        *,
+        table: bool = False,
     ) -> None:
         super().__init__(path, stream)
+        self._files = files_of(path) if table else []
+        if table:
+            self.size = sum(_size(file) for file in self._files)
         self.options = options or DetectionOptions()
         self._scenes = Scenes()
         #: Free space around the frames that have a pose.
@@ -172,8 +188,14 @@ class DetectionLines(MemoryLines):
         self.left_out = self.without_pose = self.clocked = self.with_vector = self.pictured = self.boxes = 0
         #: Frames with a date assumed by the detector, and frames with a time since the start of a recording.
         self.assumed = self.relative = 0
+        #: Boxes of objects that were seen too seldom to be sure.
+        self.unsure = 0
         # The log outlives the memories of an erased map, so it holds a hash of the map's name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
+
+    def lines(self) -> Iterator[Line]:
+        """Yield every line, or the rows of all files of a table by their line numbers."""
+        return read_frames(self._files) if self._files else super().lines()
 
     def _dim(self, entry: Entry) -> int | None:
         record = parse_object(self.path, Line(entry.number, entry.raw))

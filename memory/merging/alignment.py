@@ -3,7 +3,8 @@
 Candidate pairs have the same label and, if both have vectors, similar ones. Two pairs are drawn at a time; if
 the distance between the two objects is the same in both maps, their motion is a candidate (RANSAC: Fischler
 and Bolles 1981). The motion that matches the most objects is fitted to them by least squares (Kabsch 1976, in
-the plane), until the matches stay the same.
+the plane), until the matches stay the same. A moving object counts at the moments at which both robots may
+have seen it, every half second: only positions of one moment are pairs.
 
 A few objects close together determine a rotation poorly, and its error grows with distance. Its standard
 deviation is that of least squares, ``sigma / sqrt(sum of squared distances to their centre)``. An
@@ -13,6 +14,7 @@ for the farthest memories is an error.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from memory.errors import AlignmentError
 from memory.merging.fusion import unit_embeddings
 from memory.merging.motion import Motion
+from memory.merging.trajectories import trajectory_of
 from memory.types import Memory, positions_of
 
 #: Most candidate pairs; labels with the fewest pairs come first.
@@ -33,6 +36,8 @@ MOST_PAIRS = 20_000
 _DRAWN, _TRIED = 400_000, 4_000
 #: Smallest assumed position error, as a share of the tolerance.
 _LEAST_SIGMA = 0.05
+#: Time between the moments of a moving object, and the moment of static ones.
+_MOMENT_NS, _ALWAYS = 500_000_000, -1
 #: Largest number of values compared at a time.
 _TABLE = 1 << 22
 
@@ -48,6 +53,8 @@ class AlignOptions:
         most_rival: largest share of the best motion's matches that another motion may reach.
         least_turn_sigmas: a rotation of fewer standard deviations is dropped.
         most_uncertain_m: largest position error of the farthest memory that the rotation may cause.
+        most_shift_m: largest distance by which an object may be moved. Maps that are almost aligned need a
+            small one, because in a row of objects the next one matches as well.
 
     Raises:
         ValueError: a number out of its range.
@@ -59,11 +66,14 @@ class AlignOptions:
     most_rival: float = 0.7
     least_turn_sigmas: float = 3.0
     most_uncertain_m: float = 1.0
+    most_shift_m: float = math.inf
 
     def __post_init__(self) -> None:
         for name in ("tolerance_m", "least_turn_sigmas", "most_uncertain_m"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0.0):
                 raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
+        if not self.most_shift_m > 0.0:
+            raise ValueError(f"most_shift_m must be above 0, got {self.most_shift_m}")
         if self.least_things < 3:
             raise ValueError(f"least_things must be at least 3, got {self.least_things}")
         for name, least in (("least_similarity", -1.0), ("most_rival", 0.0)):
@@ -111,43 +121,47 @@ def estimate(
     """
     options = options or AlignOptions()
     everything = positions_of([memory for memory in moved if memory.position is not None])[:, :2]
-    moved, fixed = (
-        _things([m for m in memories if m.position is not None], options.tolerance_m)
+    mine, others = (
+        _marks_of([m for m in memories if m.position is not None], options.tolerance_m)
         for memories in (moved, fixed)
     )
-    pairs = _pairs(moved, fixed, options)
-    of = len(moved), len(fixed)
+    pairs = _pairs(mine, others, options)
+    of = mine.objects, others.objects
     if len(pairs) < options.least_things:
         raise AlignmentError(
             f"only {len(pairs)} pairs among {of[0]} and {of[1]} labelled objects could match, at least"
             f" {options.least_things} are needed. Align after both robots have seen more of the same objects"
         )
-    one = np.array([memory.place[:2] for memory in moved])
-    other = np.array([memory.place[:2] for memory in fixed])
+    one = np.array([memory.place[:2] for memory in mine.memories])
+    other = np.array([memory.place[:2] for memory in others.memories])
     # Centred coordinates stay small, also for maps far from their origins.
     middle, target = one.mean(axis=0), other.mean(axis=0)
-    scene = _Scene(one - middle, other - target, pairs, options)
+    owners = mine.owner, others.owner
+    scene = _Scene(one - middle, other - target, pairs, owners, options, target - middle)
     ranked = scene.rank_motions()
     best, matched = ranked[0] if ranked else (Motion(), pairs[:0])
-    if len(matched) < options.least_things:
+    things = scene.objects(matched)
+    if things < options.least_things:
         raise AlignmentError(
-            f"a motion matches at most {len(matched)} of {of[0]} and {of[1]} objects within"
+            f"a motion matches at most {things} of {of[0]} and {of[1]} objects within"
             f" {options.tolerance_m:g} m, at least {options.least_things} are needed. Align after both robots"
             " have seen more of the same objects"
         )
-    rival = next((len(rows) for motion, rows in ranked[1:] if scene.differs(motion, best, matched)), 0)
-    if rival > options.most_rival * len(matched):
+    rival = next(
+        (scene.objects(rows) for motion, rows in ranked[1:] if scene.differs(motion, best, matched)), 0
+    )
+    if rival > options.most_rival * things:
         raise AlignmentError(
-            f"the alignment is ambiguous: one motion matches {len(matched)} objects and another {rival}."
+            f"the alignment is ambiguous: one motion matches {things} objects and another {rival}."
             " It needs more objects of different kinds, or embeddings"
         )
     points, targets = scene.one[matched[:, 0]], scene.other[matched[:, 1]]
-    fit = _without_insignificant_rotation(points, targets, best, everything - middle, options)
+    fit = _without_insignificant_rotation(points, targets, things, best, everything - middle, options)
     motion = Motion(0.0, *target.tolist()).after(fit.motion).after(Motion(0.0, *(-middle).tolist()))
     rms = math.sqrt(_squares(fit.motion, points, targets) / len(points))
     return Alignment(
         motion,
-        len(matched),
+        things,
         of,
         rms,
         rival,
@@ -184,6 +198,7 @@ class _Fit(NamedTuple):
 def _without_insignificant_rotation(
     points: NDArray[np.float64],
     targets: NDArray[np.float64],
+    things: int,
     best: Motion,
     everything: NDArray[np.float64],
     options: AlignOptions,
@@ -191,21 +206,24 @@ def _without_insignificant_rotation(
     """Return the best motion, or only a shift if the rotation is not significant.
 
     Args:
-        points, targets: (K, 2) float64 metres, matching objects of both maps.
+        points, targets: (K, 2) float64 metres, matching positions of both maps.
+        things: number of objects that they are of; errors of one object are correlated.
         best: least-squares motion between them.
         everything: (N, 2) float64 metres, all positions to move.
 
     Raises:
         AlignmentError: the rotation is significant, but too uncertain for the farthest position.
     """
-    count, middle = len(points), points.mean(axis=0)
+    count, middle = things, points.mean(axis=0)
     # Two coordinates per object, less the three numbers of the motion. The floor is for few objects that
     # agree by chance.
     variance = max(
-        _squares(best, points, targets) / (2 * count - 3), (_LEAST_SIGMA * options.tolerance_m) ** 2
+        _squares(best, points, targets) * count / len(points) / (2 * count - 3),
+        (_LEAST_SIGMA * options.tolerance_m) ** 2,
     )
     sigma_m = math.sqrt(variance / count)
-    turn_sigma = math.sqrt(variance / max(float(((points - middle) ** 2).sum()), 1e-12))
+    spread = float(((points - middle) ** 2).sum()) * count / len(points)
+    turn_sigma = math.sqrt(variance / max(spread, 1e-12))
     reach = float(np.linalg.norm(everything - middle, axis=1).max(initial=0.0))
     by_turn = reach * turn_sigma
     turned = abs(best.yaw_rad) > options.least_turn_sigmas * turn_sigma
@@ -224,12 +242,41 @@ def _squares(motion: Motion, points: NDArray[np.float64], targets: NDArray[np.fl
     return float(((motion.points(points) - targets) ** 2).sum())
 
 
-def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
-    """Return the memories with a label, one per object."""
+class _Marks(NamedTuple):
+    """What one robot saw: static objects, and moving ones at several moments.
+
+    Attributes:
+        memories: each at its position then.
+        moment: (N,) nanoseconds, ``_ALWAYS`` for static objects.
+        owner: (N,) int64 number of the object.
+        objects: number of objects.
+    """
+
+    memories: list[Memory]
+    moment: list[int]
+    owner: NDArray[np.int64]
+    objects: int
+
+
+def _marks_of(memories: Sequence[Memory], tolerance_m: float) -> _Marks:
+    """Return the memories with a label, one per static object and moment of a moving one."""
     kept: list[Memory] = []
+    moment: list[int] = []
+    owner: list[int] = []
+    objects = 0
     cells: dict[tuple[str, str, int, int], list[Memory]] = defaultdict(list)
     for memory in memories:
         if not memory.label:
+            continue
+        trajectory = trajectory_of(memory)
+        if trajectory is not None:
+            first, last = int(trajectory.time_ns[0]), int(trajectory.time_ns[-1])
+            times = np.arange(-(-first // _MOMENT_NS), last // _MOMENT_NS + 1) * _MOMENT_NS
+            for time_ns, (x, y) in zip(times.tolist(), trajectory.at(times).tolist(), strict=True):
+                kept.append(dataclasses.replace(memory, position=(x, y, memory.place[2])))
+                moment.append(time_ns)
+                owner.append(objects)
+            objects += bool(len(times))
             continue
         (x, y), sort = memory.place[:2], (memory.kind, memory.label)
         column, row = math.floor(x / tolerance_m), math.floor(y / tolerance_m)
@@ -242,16 +289,19 @@ def _things(memories: Sequence[Memory], tolerance_m: float) -> list[Memory]:
         if all(math.dist((x, y), other.place[:2]) > tolerance_m for other in around):
             cells[(*sort, column, row)].append(memory)
             kept.append(memory)
-    return kept
+            moment.append(_ALWAYS)
+            owner.append(objects)
+            objects += 1
+    return _Marks(kept, moment, np.array(owner, np.int64), objects)
 
 
-def _pairs(moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions) -> NDArray[np.int64]:
+def _pairs(moved: _Marks, fixed: _Marks, options: AlignOptions) -> NDArray[np.int64]:
     """Return (P, 2) int64 rows of pairs that could match, the rarest labels first."""
-    groups: dict[tuple[str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, memories in enumerate((moved, fixed)):
-        for row, memory in enumerate(memories):
-            groups[memory.kind, memory.label][side].append(row)
-    left, right = (unit_embeddings(memories) for memories in (moved, fixed))
+    groups: dict[tuple[str, str, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, marks in enumerate((moved, fixed)):
+        for row, memory in enumerate(marks.memories):
+            groups[memory.kind, memory.label, marks.moment[row]][side].append(row)
+    left, right = (unit_embeddings(marks.memories) for marks in (moved, fixed))
     comparable = left.shape[1] == right.shape[1] > 0
     found = [np.zeros((0, 2), np.int64)]
     count = 0
@@ -277,6 +327,8 @@ class _Scene:
     Args:
         one, other: (N, 2) and (M, 2) float64 metres.
         pairs: (P, 2) int64, rows of both.
+        owners: (N,) and (M,) int64, objects of the rows.
+        apart: (2,) float64 metres from the middle of the first map to that of the other.
     """
 
     def __init__(
@@ -284,10 +336,17 @@ class _Scene:
         one: NDArray[np.float64],
         other: NDArray[np.float64],
         pairs: NDArray[np.int64],
+        owners: tuple[NDArray[np.int64], NDArray[np.int64]],
         options: AlignOptions,
+        apart: NDArray[np.float64],
     ) -> None:
         self.one, self.other, self._pairs, self._options = one, other, pairs, options
+        self._owners, self._apart = owners, apart
         self._a, self._b = one[pairs[:, 0]], other[pairs[:, 1]]
+
+    def objects(self, matched: NDArray[np.int64]) -> int:
+        """Return the number of objects of matching rows, of the side with fewer."""
+        return min(len(set(self._owners[side][matched[:, side]].tolist())) for side in (0, 1))
 
     def rank_motions(self) -> list[tuple[Motion, NDArray[np.int64]]]:
         """Return fitted motions with their matches, the most matches first."""
@@ -297,7 +356,9 @@ class _Scene:
         for row in np.argsort(-counts, kind="stable")[:200].tolist():
             motion, matched = self._refine(Motion(*motions[row].tolist()))
             found.setdefault(tuple(matched.ravel().tolist()), (motion, matched))
-        return sorted(found.values(), key=lambda each: (-len(each[1]), self._spread(*each)))
+        return sorted(
+            found.values(), key=lambda each: (-self.objects(each[1]), -len(each[1]), self._spread(*each))
+        )
 
     def differs(self, one: Motion, other: Motion, matched: NDArray[np.int64]) -> bool:
         """Return True if two motions move the objects to different places."""
@@ -327,19 +388,27 @@ class _Scene:
         sine, cosine = np.sin(yaw), np.cos(yaw)
         x = b[:, 0] - cosine * a[:, 0] + sine * a[:, 1]
         y = b[:, 1] - sine * a[:, 0] - cosine * a[:, 1]
-        return np.column_stack([yaw, x, y])
+        # The farthest shift of all is that of a corner.
+        low, high = self.one.min(axis=0), self.one.max(axis=0)
+        farthest = np.zeros(len(yaw))
+        for px, py in ((low[0], low[1]), (low[0], high[1]), (high[0], low[1]), (high[0], high[1])):
+            dx = cosine * px - sine * py + x + self._apart[0] - px
+            dy = sine * px + cosine * py + y + self._apart[1] - py
+            farthest = np.maximum(farthest, np.hypot(dx, dy))
+        near = np.flatnonzero(farthest <= self._options.most_shift_m)
+        return np.column_stack([yaw[near], x[near], y[near]])
 
     def _counts(self, motions: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return (H,) int64 upper bounds of the number of matches."""
+        """Return (H,) int64 upper bounds of the number of matching objects."""
         found = np.zeros(len(motions), np.int64)
         step = max(1, _TABLE // max(len(self._pairs), 1))
         for start in range(0, len(motions), step):
             near = self._within_tolerance(motions[start : start + step])
             sides = []
-            for side, size in ((0, len(self.one)), (1, len(self.other))):
+            for side, owner in enumerate(self._owners):
                 motion, pair = np.nonzero(near)
-                hit = np.zeros((len(near), size), dtype=bool)
-                hit[motion, self._pairs[pair, side]] = True
+                hit = np.zeros((len(near), int(owner.max()) + 1), dtype=bool)
+                hit[motion, owner[self._pairs[pair, side]]] = True
                 sides.append(hit.sum(axis=1))
             found[start : start + step] = np.minimum(*sides)
         return found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.merging.matching import Features, MergeOptions, compare
+from memory.merging.matching import Features, MergeOptions, compare, in_one_place
 from memory.merging.tracks import are_different
 
 #: Pairs compared at a time.
@@ -108,7 +108,9 @@ def _track_conflicts(
     stay: dict[int, list[int]] = {}
     for row in tracked[np.lexsort(keys)].tolist():
         others = stay.setdefault(int(clusters.leader[row]), [])
-        if any(are_different(features.tracks[row], features.tracks[other]) for other in others):
+        if any(are_different(features.tracks[row], features.tracks[other]) for other in others) and not (
+            in_one_place(features, np.array([row] * len(others)), np.array(others)).any()
+        ):
             extra.append(row)
         else:
             others.append(row)
@@ -125,7 +127,9 @@ def _frame_conflicts(
     again = (np.diff(clusters.leader[framed], prepend=-1) == 0) & (
         np.diff(features.frame[framed], prepend=-1) == 0
     )
-    extra: NDArray[np.int64] = framed[again]
+    # Those in one place with the closest member of their frame are doubles of it.
+    closest = framed[np.maximum.accumulate(np.where(again, 0, np.arange(len(framed))))]
+    extra: NDArray[np.int64] = framed[again & ~in_one_place(features, framed, closest)]
     return extra
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from memory.merging.robots import BELIEVED, join_robots, weights_of
 from memory.merging.tracks import join_tracks
+from memory.merging.trajectories import joined, motion_caption, trajectory_of, trajectory_payload
 from memory.merging.visits import join_visits, known_visits
 from memory.types import Memory, Position, saturated
 
@@ -80,7 +81,8 @@ def fuse(
     count; if directions cancel, the most recent one is used. Counts are added, and first and last seen span
     all. Visits are joined if at most a minute lies between them (:mod:`memory.merging.visits`). Confidence
     and importance are the highest. Time, state and label are the most recent, and so is the caption, among
-    memories with one. Payloads are joined, and the most recent value wins. Tracks and robots are collected;
+    memories with one. Trajectories of events are averaged where several know a time, and the place is their
+    end. Payloads are joined, and the most recent value wins. Tracks and robots are collected;
     evidence and provenance are joined line by line.
 
     Memories of less trusted robots weigh less: their position information, their count in means, and their
@@ -127,15 +129,27 @@ def fuse(
         payload.update(memory.payload)
     payload.update(join_tracks(ordered))
     payload.update(join_robots(ordered))
+    yaw = _mean_yaw(np.array([memory.yaw for memory in ordered]), counts)
+    caption = next((memory.caption for memory in ordered if memory.caption), "")
+    ways = [way for memory in ordered if (way := trajectory_of(memory)) is not None]
+    if len(ordered) > 1 and len(ways) == len(ordered):
+        # The place of a movement is its end, so the last one to see it decides.
+        trajectory = joined(ways)
+        last = ordered[int(np.argmax([way.time_ns[-1] for way in ways]))]
+        position, yaw = (*trajectory.places[-1].tolist(), last.place[2]), last.yaw
+        payload.update(trajectory_payload(trajectory, yaw))
+        payload["from"] = [*np.round(trajectory.places[0], 2).tolist(), round(latest.place[2], 2)]
+        payload["to"] = [round(value, 2) for value in position]
+        caption = motion_caption(latest.label, payload)
     return Memory(
         time_ns=latest.time_ns,
         position=position,
-        yaw=_mean_yaw(np.array([memory.yaw for memory in ordered]), counts),
+        yaw=yaw,
         covariance=covariance if any(memory.covariance is not None for memory in ordered) else None,
         map_id=latest.map_id,
         kind=latest.kind,
         label=latest.label,
-        caption=next((memory.caption for memory in ordered if memory.caption), ""),
+        caption=caption,
         embedding=_mean_direction([memory.embedding for memory in ordered], counts),
         embeddings={name: vector for name, vector in embeddings.items() if vector is not None},
         confidence=max(share * memory.confidence for memory, share in ranked),

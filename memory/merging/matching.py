@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.fusion import position_covariances, unit_embeddings
+from memory.merging.sizes import ONE_PLACE, size_of
 from memory.merging.tracks import Track, different_pairs, tracks_of
 from memory.types import KINDS, Kind, Memory, check_choice
 
@@ -30,11 +31,14 @@ class MergeOptions:
         replaced_s: after this many seconds another object may have taken the place, so the similarity is
             required.
         max_distance_m: largest distance, however uncertain the positions are.
+        max_trajectory_m: largest median distance between two trajectories of one event; for small objects it
+            is half their length.
         default_sigma_m: standard deviation of a position without covariance that was seen once.
         floor_sigma_m: smallest standard deviation of a position in any direction.
-        kinds: kinds that are merged.
+        kinds: kinds that are merged by place. Events with trajectories are always merged by these.
         distinct_in_frame: memories of one time and one named provenance are different objects, because a
             detector reports each object once per frame; so are tracks of one recording seen at one time.
+            Boxes of one label in one place are a double all the same.
 
     Raises:
         ValueError: a number out of its range.
@@ -44,13 +48,21 @@ class MergeOptions:
     least_similarity: float = 0.7
     replaced_s: float = 43_200.0
     max_distance_m: float = 5.0
+    max_trajectory_m: float = 1.5
     default_sigma_m: float = 0.3
     floor_sigma_m: float = 0.02
     kinds: tuple[Kind, ...] = ("object", "place")
     distinct_in_frame: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("gate", "replaced_s", "max_distance_m", "default_sigma_m", "floor_sigma_m"):
+        for name in (
+            "gate",
+            "replaced_s",
+            "max_distance_m",
+            "max_trajectory_m",
+            "default_sigma_m",
+            "floor_sigma_m",
+        ):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} must be finite and above 0, got {value}")
@@ -113,17 +125,6 @@ class Features(NamedTuple):
         )
 
 
-def size_of(memory: Memory) -> tuple[float, float, float] | None:
-    """Return length, width and height of an object in metres from ``size_m`` of its payload, if valid."""
-    size = memory.payload.get("size_m")
-    if not isinstance(size, list | tuple) or len(size) != 3:
-        return None
-    if not all(isinstance(one, int | float) and math.isfinite(one) and one > 0 for one in size):
-        return None
-    length, width, height = (float(one) for one in size)
-    return length, width, height
-
-
 class Match(NamedTuple):
     """Comparison of pairs.
 
@@ -172,28 +173,40 @@ def compare(
         offset = features.position[first] - features.position[second]
         close = np.einsum("pi,pi->p", offset, offset) <= options.max_distance_m**2
     frame = features.frame[first]
+    double = in_one_place(features, first, second)
     close &= (features.group[first] == features.group[second]) & (
-        (frame < 0) | (frame != features.frame[second])
+        (frame < 0) | (frame != features.frame[second]) | double
     )
     # The cheap conditions come first and rule out most pairs.
     rows = np.flatnonzero(close)
     summed = features.covariance[first[rows]] + features.covariance[second[rows]]
     squared[rows] = mahalanobis_squared(offset[rows], summed)
     rows = rows[squared[rows] <= options.gate]
-    rows = rows[~different_pairs(features.tracks, first[rows], second[rows])]
+    rows = rows[~different_pairs(features.tracks, first[rows], second[rows]) | double[rows]]
     one, other = features.embedding[first[rows]], features.embedding[second[rows]]
     both = one.any(axis=1) & other.any(axis=1)
     similarity[rows] = np.where(both, np.einsum("pi,pi->p", one, other, dtype=np.float64), np.nan)
     named = features.named[first[rows]]
     # Without a label and without embeddings there is no sign of similarity.
     alike = np.where(both, similarity[rows] >= options.least_similarity, named)
-    alike |= named & _in_one_place(features, first[rows], second[rows], offset[rows], options)
+    alike |= named & _could_be_seen_twice(features, first[rows], second[rows], offset[rows], options)
     same = np.zeros(len(first), dtype=bool)
     same[rows[alike]] = True
     return Match(same, squared, similarity)
 
 
-def _in_one_place(
+def in_one_place(
+    features: Features, first: NDArray[np.int64], second: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return (P,) bool, True if the boxes of two rows are so close that they can only be one object."""
+    reach = ONE_PLACE * np.minimum(features.half_side_m[first], features.half_side_m[second])
+    with np.errstate(over="ignore"):
+        offset = features.position[first] - features.position[second]
+        found: NDArray[np.bool_] = np.einsum("pi,pi->p", offset, offset) < reach * reach
+    return found
+
+
+def _could_be_seen_twice(
     features: Features,
     first: NDArray[np.int64],
     second: NDArray[np.int64],

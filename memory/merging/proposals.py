@@ -14,8 +14,9 @@ from memory.merging.absence import Departures
 from memory.merging.clustering import Clusters, same_thing
 from memory.merging.fusion import fuse
 from memory.merging.matching import Features, MergeOptions
+from memory.merging.trajectories import same_motions, trajectory_of
 from memory.types import Memory
-from memory.wording.reasons import MergeReason
+from memory.wording.reasons import MergeReason, MotionReason
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class MergeProposal:
 
     ids: tuple[int, ...]
     result: Memory
-    why: MergeReason
+    why: MergeReason | MotionReason
     gone_ns: int | None = None
 
 
@@ -70,16 +71,18 @@ def propose_merges(
     if len(set(ids)) < len(ids):
         raise ValueError("ids must be unique")
     # A memory without a position matches no other.
-    chosen = [m for m in memories if m.kind in options.kinds and m.position is not None]
+    moved = [memory for memory in memories if trajectory_of(memory) is not None]
+    ways = {memory.id for memory in moved}
+    chosen = [m for m in memories if m.kind in options.kinds and m.position is not None and m.id not in ways]
+    proposals = _of_motions(moved, options, trust, failed)
     if len(chosen) < 2:
-        return []
+        return sorted(proposals, key=lambda proposal: proposal.ids[0])
     features = Features.of(chosen, options)
     id_array = np.array([memory.id for memory in chosen], dtype=np.int64)
     counts = np.array([memory.count for memory in chosen], dtype=np.int64)
     # Ids rise along the robot's path; shuffled, leaders far apart are found in one round.
     clusters = same_thing(features, options, np.lexsort((id_array, _shuffle_keys(id_array), -counts)))
     departures = Departures.of(chosen, gone_ns or {}, trust)
-    proposals = []
     waiting = list(_clusters(clusters, np.arange(len(chosen)), id_array))
     while waiting:
         rows, found = waiting.pop()
@@ -92,17 +95,8 @@ def propose_merges(
                 waiting += [(some, again) for some, _ in _clusters(again, part, id_array)]
         elif len(rows) > 1:
             members = [chosen[row] for row in rows]
-            try:
-                fused = fuse(
-                    members,
-                    default_sigma_m=options.default_sigma_m,
-                    floor_sigma_m=options.floor_sigma_m,
-                    trust=trust,
-                )
-            except (ValueError, TypeError, ArithmeticError) as error:
-                if failed is None:
-                    raise
-                failed[tuple(id_array[rows].tolist())] = str(error)
+            fused = _fused(members, options, trust, failed)
+            if fused is None:
                 continue
             left = departures.of_all(rows)
             result = fused if left is None else replace(fused, state=left.state)
@@ -110,6 +104,53 @@ def propose_merges(
             at = None if left is None else left.at_ns
             proposals.append(MergeProposal(tuple(id_array[rows].tolist()), result, why, at))
     return sorted(proposals, key=lambda proposal: proposal.ids[0])
+
+
+def _of_motions(
+    events: Sequence[Memory],
+    options: MergeOptions,
+    trust: Mapping[str, float],
+    failed: dict[tuple[int, ...], str] | None,
+) -> list[MergeProposal]:
+    """Propose which events are of one movement."""
+    proposals = []
+    for cluster in same_motions(events, options.max_trajectory_m):
+        members = [events[row] for row in cluster.rows]
+        fused = _fused(members, options, trust, failed)
+        if fused is not None:
+            why = MotionReason(
+                memories=len(members),
+                apart_m=cluster.apart_m,
+                label=members[0].label,
+                map_id=members[0].map_id,
+            )
+            proposals.append(MergeProposal(_ids_of(members), fused, why))
+    return proposals
+
+
+def _fused(
+    members: Sequence[Memory],
+    options: MergeOptions,
+    trust: Mapping[str, float],
+    failed: dict[tuple[int, ...], str] | None,
+) -> Memory | None:
+    """Fuse memories; ``None`` if that fails and ``failed`` receives the error."""
+    try:
+        return fuse(
+            members,
+            default_sigma_m=options.default_sigma_m,
+            floor_sigma_m=options.floor_sigma_m,
+            trust=trust,
+        )
+    except (ValueError, TypeError, ArithmeticError) as error:
+        if failed is None:
+            raise
+        failed[_ids_of(members)] = str(error)
+        return None
+
+
+def _ids_of(members: Sequence[Memory]) -> tuple[int, ...]:
+    return tuple(sorted(memory.id or 0 for memory in members))
 
 
 def _clusters(

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memory.merging.matching import size_of
+from memory.merging.sizes import size_of
 from memory.observe.views import Views, seen_through
 from memory.query import Filter
 from memory.types import Memory, State

@@ -30,7 +30,7 @@ class Sights:
         labels: n class names.
         scores: (n,) from 0 to 1.
         covariance: (n, 3, 3) of the centres in square metres, or ``None``.
-        embeddings: (n, dim) vectors by encoder name.
+        embeddings: (n, dim) vectors by encoder name; a row of zeros is no vector.
         evidence: path or URL of the raw data.
         payload: further data of the moment, such as ``seen_from``.
 
@@ -111,6 +111,8 @@ class TrackSamples:
         label = sights.labels[row]
         self._labels[label] = self._labels.get(label, 0.0) + score
         for name, vectors in sights.embeddings.items():
+            if not vectors[row].any():
+                continue
             vector = unit(np.asarray(vectors[row], np.float32)).astype(np.float64)
             self._vectors[name] = self._vectors.get(name, np.zeros(len(vector))) + max(score, 1e-6) * vector
         if sights.evidence:

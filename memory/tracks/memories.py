@@ -33,6 +33,9 @@ class TrackMemories:
         provenance: source of the memories.
         options: how tracks become memories.
 
+    Attributes:
+        unsure: number of observations of tracks without a memory, because they were too few.
+
     Raises:
         ValueError: the recording has no name.
     """
@@ -51,6 +54,7 @@ class TrackMemories:
         self._map_id, self._provenance = map_id, provenance
         self._tracks: dict[int, TrackSamples] = {}
         self._time_ns: int | None = None
+        self.unsure = 0
 
     def __len__(self) -> int:
         """Return the number of active tracks."""
@@ -79,14 +83,16 @@ class TrackMemories:
         return self._take(list(self._tracks))
 
     def _take(self, numbers: list[int]) -> list[Memory]:
-        return [
-            memory
-            for number in numbers
-            for memory in memories_of(
-                self._tracks.pop(number),
+        found = []
+        for number in numbers:
+            track = self._tracks.pop(number)
+            memories = memories_of(
+                track,
                 f"{self.recording}/{number}",
                 map_id=self._map_id,
                 provenance=self._provenance,
                 options=self.options,
             )
-        ]
+            self.unsure += 0 if memories else track.sights
+            found += memories
+        return found

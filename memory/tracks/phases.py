@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 SLOWEST_M_S = 0.4
 #: Distance from which a short track counts as moving.
 SHORTEST_M = 0.5
+#: A short track moves if it drifts by this many standard errors; errors of consecutive boxes are correlated.
+DRIFT_SIGMAS = 4.0
 #: Share of the boxes of a static object that are at its place.
 MOST = 0.8
 
@@ -49,7 +51,8 @@ def phases_of(
         stay_s: minimum duration of a stay.
     """
     count, took_s = len(time_ns), float(time_ns[-1] - time_ns[0]) / 1e9
-    still = _still(place, stay_m) and _drift(place) <= max(SHORTEST_M, min(SLOWEST_M_S * took_s, stay_m))
+    shortest_m = max(SHORTEST_M, min(max(SLOWEST_M_S * took_s, DRIFT_SIGMAS * _drift_error(place)), stay_m))
+    still = _still(place, stay_m) and _drift(place) <= shortest_m
     if still or took_s < stay_s:
         return [Phase(still, 0, count - 1)]
     stays: list[tuple[int, int]] = []
@@ -94,6 +97,16 @@ def _drift(place: NDArray[np.float64]) -> float:
     """Return the distance between the first and last quarter."""
     few = max(1, len(place) // 4)
     return float(np.hypot(*(place[-few:].mean(axis=0) - place[:few].mean(axis=0))))
+
+
+def _drift_error(place: NDArray[np.float64]) -> float:
+    """Return the standard error of the drift, from second differences, which are 0 in steady motion."""
+    if len(place) < 4:
+        return 0.0
+    bends = np.diff(place, n=2, axis=0)
+    # The second difference of independent errors has six times their variance.
+    variance = float((bends**2).sum(axis=1).mean()) / 6.0
+    return float(np.sqrt(2.0 * variance / max(1, len(place) // 4)))
 
 
 def _still(place: NDArray[np.float64], stay_m: float) -> bool:

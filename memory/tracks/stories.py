@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.tracks import TRACKS
+from memory.merging.trajectories import MOST_POINTS, Trajectory, motion_caption, trajectory_payload
 from memory.tracks.collection import TrackSamples
 from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import Phase, phases_of
 from memory.types import Memory, Visit
-
-#: Maximum points of a trajectory in a memory.
-_WAY = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,29 +145,22 @@ def _way(
     options: TrackOptions,
 ) -> dict[str, Any]:
     rows = np.arange(phase.first, phase.last + 1)
-    few = rows[np.unique(np.linspace(0, len(rows) - 1, min(_WAY, len(rows))).round().astype(np.int64))]
+    few = rows[np.unique(np.linspace(0, len(rows) - 1, min(MOST_POINTS, len(rows))).round().astype(np.int64))]
     places = boxes[few, :3]
-    steps = np.diff(places[:, :2], axis=0)
-    length = float(np.hypot(steps[:, 0], steps[:, 1]).sum())
-    speed = length / took_s if took_s > 0 else 0.0
-    (x0, y0, _), (x1, y1, _) = places[0], places[-1]
-    seconds = np.round((times[few] - times[phase.first]) / 1e9, 2)
-    way = np.column_stack([seconds, np.round(places[:, :2], 2)])
+    trajectory = Trajectory(times[few], places[:, :2])
+    payload = {
+        "size_m": _size(boxes[rows]),
+        "from": np.round(places[0], 2).tolist(),
+        "to": np.round(places[-1], 2).tolist(),
+        **trajectory_payload(trajectory, float(boxes[phase.last, 6])),
+    }
     return {
         "kind": "event",
         "position": tuple(places[-1].tolist()),
         "yaw": float(boxes[phase.last, 6]),
         "covariance": np.eye(3) * options.sigma_m**2,
-        "caption": f"{_noun(track)} moved {length:.0f} m in {took_s:.0f} s, from ({x0:.0f}, {y0:.0f}) to"
-        f" ({x1:.0f}, {y1:.0f})",
-        "payload": {
-            "size_m": _size(boxes[rows]),
-            "from": np.round(places[0], 2).tolist(),
-            "to": np.round(places[-1], 2).tolist(),
-            "length_m": round(length, 2),
-            "speed_m_s": round(speed, 2),
-            "way": way.tolist(),
-        },
+        "caption": motion_caption(track.label, payload),
+        "payload": payload,
     }
 
 

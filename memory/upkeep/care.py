@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from memory.config import StoreConfig
 from memory.errors import UnknownMemoryError
 from memory.merging import MergeProposal, propose_merges
-from memory.merging.matching import size_of
 from memory.merging.robots import trust_of
+from memory.merging.sizes import size_of
 from memory.observe.observer import Observer
 from memory.persistence.database import Database
 from memory.persistence.deadline import check_deadline
@@ -217,7 +217,7 @@ class Care:
 
     def _memories_of(self, map_id: str, apart: NDArray[np.int64]) -> list[Memory]:
         """Return the memories of a map that may be merged, oldest first."""
-        kinds = list(self._config.merging.kinds)
+        kinds = sorted({*self._config.merging.kinds, "event"})
         ids = self._database.ids(Filter(map_id=map_id, kinds=kinds), order="oldest")
         return self._database.present(ids[~np.isin(ids, apart)].tolist())
 

@@ -71,8 +71,11 @@ def align(
     map_id = _one_map(mine, robot, map_id)
     found, before = None, database.frames().get((robot, map_id), Motion())
     if frame is None:
-        moved = [memory for memory in mine if memory.state not in AWAY]
-        fixed = [memory for memory in others if memory.map_id == map_id and memory.state not in AWAY]
+        moved, fixed = (
+            # Events have moved away too, but where they were at which time is known.
+            [memory for memory in some if memory.state not in AWAY or memory.kind == "event"]
+            for some in (mine, [memory for memory in others if memory.map_id == map_id])
+        )
         if not fixed:
             raise AlignmentError(
                 f"no other robot saw anything in map {map_id!r}. Align after another one has"

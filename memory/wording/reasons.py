@@ -228,6 +228,31 @@ class MergeReason(Reason):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class MotionReason(Reason):
+    """Several events of one movement.
+
+    Attributes:
+        memories: number of memories.
+        apart_m: largest median distance of their trajectories in metres.
+        label, map_id: their label and map.
+    """
+
+    memories: int
+    apart_m: float
+    label: str | None = _name()
+    map_id: str | None = _name()
+    sort: str = "same motion"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.memories} events"
+            + (f" with label {self.label!r}" if self.label else "")
+            + f" whose trajectories lie within {self.apart_m:.2f} m of each other at the same times"
+            + ("" if self.map_id is None else f" in map {self.map_id!r}")
+        )
+
+
 _SORTS: dict[str, type[Reason]] = {
     **dict.fromkeys(_PLAIN, FixedReason),
     "first": FirstReason,
@@ -236,6 +261,7 @@ _SORTS: dict[str, type[Reason]] = {
     "scored": ScoreReason,
     **dict.fromkeys(("full", "faded"), ForgettingReason),
     "same thing": MergeReason,
+    "same motion": MotionReason,
 }
 
 

@@ -85,7 +85,7 @@ def add_parser(commands: Any) -> None:
     )
     boxes.add_argument("--no-vectors", action="store_true", help="omit the box embeddings")
     boxes.add_argument(
-        "--no-tracks", action="store_true", help="store one memory per box, even for tracked objects"
+        "--no-tracks", action="store_true", help="store one memory per box instead of one per object"
     )
     boxes.add_argument(
         "--recording",
@@ -195,6 +195,9 @@ def _remark_on(source: DetectionLines, done: ImportReport) -> None:
     if source.left_out:
         boxes = counted(source.left_out, "box", "boxes")
         LOG.info("%s: skipped %s with a low score; --min-score 0 imports all", path, boxes)
+    if source.unsure:
+        boxes = counted(source.unsure, "box", "boxes")
+        LOG.info("%s: skipped %s of objects seen too seldom; --no-tracks imports all", path, boxes)
     if options.encoder is not None and source.boxes > source.with_vector:
         boxes = counted(source.boxes - source.with_vector, "box", "boxes")
         LOG.warning(

@@ -26,13 +26,19 @@ def add_parser(commands: Any) -> None:
         "--least", type=int, default=usual.least_things, metavar="N",
         help="minimum number of matched objects (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--within", type=float, default=usual.most_shift_m, metavar="M",
+        help="maximum distance by which a memory may be moved, in metres (default: any)",
+    )  # fmt: skip
     parser.add_argument("--reset", action="store_true", help="remove the alignment")
 
 
 def run(options: argparse.Namespace) -> int:
     """Estimate the alignment and move the robot's memories."""
     folder, _ = split_words(options)
-    gates = AlignOptions(tolerance_m=options.tolerance, least_things=options.least)
+    gates = AlignOptions(
+        tolerance_m=options.tolerance, least_things=options.least, most_shift_m=options.within
+    )
     frame = Motion() if options.reset else None
     with MemoryStore.open(folder, create=False) as store:
         done = store.align(options.robot, map_id=options.map, options=gates, frame=frame)

@@ -31,14 +31,14 @@ def test_detections_with_rows_of_poses(recall: Recall, store: Path, tmp_path: Pa
     missing = recall(*arguments)
     assert missing.status == 2
     assert "detections.jsonl:1: the frame has no time" in missing.remarks
-    done = recall(*arguments, "--start", "2026-03-01", "--rate", 2, "--json")
+    done = recall(*arguments, "--start", "2026-03-01", "--rate", 1, "--json")
     assert done.json["files"][0]["memories"] == 2
     hits = recall("query", store, "--map", "street", "--json").json["hits"]
     second, first = (hit["memory"] for hit in hits)
     assert first["position"] == pytest.approx([15.0, 0.0, 2.0])
     assert second["position"] == pytest.approx([5.0, 10.0, 2.0])
     assert second["yaw"] == pytest.approx(1.5708, abs=1e-4)
-    assert (first["time"], second["time"]) == ("2026-03-01T00:00:00Z", "2026-03-01T00:00:00.5Z")
+    assert (first["time"], second["time"]) == ("2026-03-01T00:00:00Z", "2026-03-01T00:00:01Z")
     assert first["payload"] == {"size_m": [4.0, 2.0, 1.5], "frame": "000000", "seen_from": [5.0, 0.0, 0.0]}
     assert second["payload"]["seen_from"] == pytest.approx([5.0, 0.0, 1.5708], abs=1e-4)
     again = recall(*arguments, "--start", "2026-03-01")

@@ -11,6 +11,7 @@ import pytest
 from memory.errors import AlignmentError
 from memory.merging.alignment import Alignment, AlignOptions, estimate, fit_motion
 from memory.merging.motion import Motion
+from memory.tracks import Sights, TrackMemories
 from memory.types import Memory
 
 DIM = 8
@@ -181,3 +182,45 @@ def test_few_things_close_together_shift_a_map_and_do_not_turn_it() -> None:
     assert near.turned
     assert near.motion.yaw_rad == pytest.approx(math.radians(20.0), abs=3.0 * near.turn_sigma_rad)
     assert near.turn_sigma_rad < 0.05
+
+
+def driving(seed: int, robot: str, first: int, last: int) -> list[Memory]:
+    """Cars on four roads, seen by a robot for some tenths of a second."""
+    random = np.random.default_rng(seed)
+    tracks = TrackMemories(robot)
+    starts, directions = random.uniform(0.0, 80.0, (8, 2)), random.uniform(-math.pi, math.pi, 8)
+    for at in range(first, last):
+        places = starts + at * 0.8 * np.column_stack([np.cos(directions), np.sin(directions)])
+        boxes = np.column_stack([places, np.full((8, 5), (0.5, 4.2, 1.8, 1.5, 0.0))])
+        tracks.see(
+            Sights(
+                time_ns=at * 10**8, track_id=list(range(8)), boxes=boxes, labels=["Car"] * 8, scores=[0.9] * 8
+            )
+        )
+    return tracks.end()
+
+
+def test_moving_objects_align_maps() -> None:
+    """Nothing stands still, and the ends of the movements are at different times."""
+    frame = Motion(0.02, 0.66, 0.66)
+    one = [frame.inverse().memory(memory) for memory in driving(0, "one", 0, 30)]
+    found = estimate(one, driving(0, "other", 15, 50))
+    assert found.things == 8
+    assert error_m(found, frame, one) < 0.05
+    later = [dataclasses.replace(memory, time_ns=memory.time_ns + 10**10) for memory in one]
+    with pytest.raises(AlignmentError):
+        estimate(
+            [dataclasses.replace(m, first_seen_ns=10**10, last_seen_ns=2 * 10**10, visits=()) for m in later],
+            driving(0, "other", 15, 50),
+        )
+
+
+def test_a_small_shift_is_chosen_from_a_row() -> None:
+    row = [Memory(time_ns=0, position=(6.0 * at, 0.0, 0.0), label="Car") for at in range(12)]
+    seen = [Motion(0.0, 0.5, 0.4).memory(memory) for memory in row]
+    with pytest.raises(AlignmentError, match="ambiguous"):
+        estimate(row, seen)
+    found = estimate(row, seen, AlignOptions(most_shift_m=3.0))
+    assert (found.motion.x_m, found.motion.y_m) == pytest.approx((0.5, 0.4), abs=1e-6)
+    with pytest.raises(ValueError, match="most_shift_m"):
+        AlignOptions(most_shift_m=0.0)

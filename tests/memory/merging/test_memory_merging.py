@@ -256,7 +256,8 @@ def test_two_solid_things_are_not_in_one_place_however_unlike_they_look() -> Non
     assert merged(parked(0, 0, label=""), parked(40, 1, 0.15, label="")) == 0
     together = {"size_m": [4.0, 1.6, 1.5], "tracks": {"drive/1": [0, 50 * 10**9]}}
     beside = {"size_m": [4.0, 1.6, 1.5], "tracks": {"drive/2": [0, 50 * 10**9]}}
-    assert merged(parked(50, 0, payload=together), parked(50, 1, 0.15, payload=beside)) == 0
+    assert merged(parked(50, 0, payload=together), parked(50, 1, 0.15, payload=beside)) == 1, "a double"
+    assert merged(parked(50, 0, payload=together), parked(50, 1, 0.7, payload=beside)) == 0
     gone = parked(0, 0, state="gone")
     assert merged(gone, parked(40, 1, 0.15)) == 0, "it had left"
 

@@ -105,6 +105,15 @@ def test_slow_walking_is_no_stop() -> None:
     ]
 
 
+def test_boxes_that_jump_about_are_no_motion() -> None:
+    """A parked car at 30 m: the quarters differ by 0.6 m, but so do consecutive boxes."""
+    xs = [0.0, -0.3, 0.2, -0.2, 0.3, -0.2, 0.1, 0.4, -0.1, 0.2, 0.7, 0.8]
+    (parked,) = remembered(*(sights(at / 10, t1=(x, 0)) for at, x in enumerate(xs)))
+    assert parked.kind == "object"
+    (rolling,) = remembered(*(sights(at / 10, t1=(at * 0.075, 0)) for at in range(12)))
+    assert rolling.kind == "event"
+
+
 def test_headings_the_wrong_way_round_do_not_turn_it() -> None:
     moments = [sights(at / 10, t1=(0, 0, 0.3 if at % 3 else 0.3 + math.pi)) for at in range(30)]
     assert remembered(*moments)[0].yaw == pytest.approx(0.3)

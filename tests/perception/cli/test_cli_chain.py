@@ -117,12 +117,12 @@ def test_a_stream_is_imported_as_it_is_read_and_known_again(
     assert len(done.output.splitlines()) == 3
     assert not list(tmp_path.glob("*/*.png"))
     store = tmp_path / "store"
-    first = recall("import", store, "-", "--min-score", 0, piped=done.output)
+    first = recall("import", store, "-", "--min-score", 0, "--no-tracks", piped=done.output)
     assert first.status == 0
     assert "standard input: " in first.output
     assert "memories from 3 lines" in first.output
     assert "without an embedding" in first.remarks
-    again = recall("import", store, "-", "--min-score", 0, piped=done.output)
+    again = recall("import", store, "-", "--min-score", 0, "--no-tracks", piped=done.output)
     assert "0 memories from 0 lines; skipped 3 lines that were imported before" in again.output
     told = recall("ask", store, "have I seen this before?")
     assert told.status == 2

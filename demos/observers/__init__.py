@@ -1,0 +1,1 @@
+"""Two observers of one scene, who share a memory."""
