@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from memory.locate.answers import LocateOptions
 from memory.locate.places import HEADING_RAD
 from memory.merging.alignment import fit_motion
-from memory.merging.matching import size_of
 from memory.merging.motion import Motion
+from memory.merging.sizes import size_of
 from memory.types import Memory
 
 #: Radius around the sensor in which objects are compared, in metres.

@@ -176,13 +176,13 @@ def motions_between(
     moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions, *, most: int = 50
 ) -> list[Motion]:
     """Return the motions that match the most objects of two groups, at least two each, the best first."""
-    moved, fixed = _things(moved, options.tolerance_m), _things(fixed, options.tolerance_m)
-    pairs = _pairs(moved, fixed, options)
+    mine, others = (_marks_of(memories, options.tolerance_m) for memories in (moved, fixed))
+    pairs = _pairs(mine, others, options)
     if len(pairs) < 2:
         return []
-    one, other = (np.array([memory.place[:2] for memory in memories]) for memories in (moved, fixed))
-    ranked = _Scene(one, other, pairs, options).rank_motions()
-    return [motion for motion, matched in ranked[:most] if len(matched) >= 2]
+    one, other = (np.array([memory.place[:2] for memory in marks.memories]) for marks in (mine, others))
+    scene = _Scene(one, other, pairs, (mine.owner, others.owner), options, np.zeros(2))
+    return [motion for motion, matched in scene.rank_motions()[:most] if scene.objects(matched) >= 2]
 
 
 class _Fit(NamedTuple):
