@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from perception.config import AugmentConfig
-from perception.train.data.frames import IGNORED, TrainingFrame
-from perception.train.data.objects import ObjectSample, local_positions, points_in_box, shadowed
+from perception.train.data.frames import IGNORED, SensorKind, TrainingFrame
+from perception.train.data.objects import Bearings, ObjectSample, local_positions, points_in_box, shadowed
 from perception.train.data.sensors import change_sensor
 from perception.types import FloatArray
 
@@ -39,14 +39,15 @@ def paste_objects(
     """Paste objects of other frames until the frame has the configured number of each class."""
     boxes, labels = list(frame.boxes), list(frame.labels)
     pasted: list[FloatArray] = []
+    bearings = Bearings(frame.points)
     for index, name in enumerate(classes):
-        pool = objects.get(index, ())
+        pool = _pool(objects.get(index, ()), frame.sensor, config.paste_same_sensor)
         wanted = config.paste.get(name, config.paste_rest) - sum(label == index for label in labels)
         for _ in range(max(0, wanted) if pool else 0):
             sample = _moved(pool[int(random.integers(len(pool)))], config, random)
             if len(sample.points) < 5 or _collides(sample.box, boxes):
                 continue
-            sample = _on_ground(sample, frame.points)
+            sample = _on_ground(sample, frame.points[bearings.rows(sample.box, margin_m=3.6)])
             boxes.append(sample.box)
             labels.append(index)
             pasted.append(sample.points)
@@ -54,7 +55,8 @@ def paste_objects(
         return frame
     covered = np.zeros(len(frame.points), dtype=bool)
     for box in boxes[len(frame.boxes) :]:
-        covered |= points_in_box(frame.points, box, margin_m=0.05)
+        rows = bearings.rows(box, margin_m=0.1)
+        covered[rows[points_in_box(frame.points[rows], box, margin_m=0.05)]] = True
     points = np.concatenate([frame.points[~covered], *pasted]).astype(np.float32)
     filled = replace(
         frame,
@@ -71,14 +73,25 @@ def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
     Objects that lose all of their points become ignored, because nothing in the scan shows them.
     """
     hidden = np.zeros(len(frame.points), dtype=bool)
+    bearings = Bearings(frame.points)
     for box in frame.boxes[first:]:
-        hidden |= shadowed(frame.points, box)
-    points, labels = frame.points[~hidden], frame.labels.copy()
+        rows = bearings.rows(box)
+        hidden[rows[shadowed(frame.points[rows], box)]] = True
+    labels = frame.labels.copy()
     for row, box in enumerate(frame.boxes):
-        lost = hidden.any() and not points_in_box(points, box).any()
-        if lost and points_in_box(frame.points, box).any():
+        rows = bearings.rows(box)
+        if not hidden[rows].any():
+            continue
+        inside = rows[points_in_box(frame.points[rows], box)]
+        if len(inside) and hidden[inside].all():
             labels[row] = IGNORED
-    return replace(frame, points=points, labels=labels)
+    return replace(frame, points=frame.points[~hidden], labels=labels)
+
+
+def _pool(objects: Sequence[ObjectSample], sensor: SensorKind, least: int) -> Sequence[ObjectSample]:
+    """Return the objects of a frame's sensor if there are enough, else all."""
+    own = [sample for sample in objects if sample.sensor == sensor] if least else []
+    return own if least and len(own) >= least else objects
 
 
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
@@ -146,11 +159,11 @@ def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
     return ObjectSample(sample.label, box, points)
 
 
-def _collides(box: FloatArray, others: Sequence[FloatArray]) -> bool:
+def _collides(box: FloatArray, others: Sequence[FloatArray] | FloatArray) -> bool:
     """True if a box touches another in bird's-eye view (separating axes, with 0.1 m clearance)."""
-    if not others:
+    if not len(others):
         return False
-    stack = np.stack(others)
+    stack = np.asarray(others)
     reach = (np.hypot(stack[:, 3], stack[:, 4]) + np.hypot(box[3], box[4])) / 2
     near = np.hypot(stack[:, 0] - box[0], stack[:, 1] - box[1]) < reach
     return any(_overlap(box, other) for other in stack[near])
@@ -180,15 +193,17 @@ def disturb_objects(
     if config.object_noise_m == 0 and config.object_noise_rad == 0:
         return frame
     points, boxes = frame.points.copy(), frame.boxes.copy()
+    bearings = Bearings(points)
     for row in range(len(boxes)):
         turn = 0.0 if config.quarter_turns else float(random.normal(0.0, config.object_noise_rad))
         shift = random.normal(0.0, config.object_noise_m, size=3).astype(np.float32) * [1.0, 1.0, 0.3]
         moved = boxes[row].copy()
         moved[:3] += shift.astype(np.float32)
         moved[6] += turn
-        if _collides(moved, [*boxes[:row], *boxes[row + 1 :]]):
+        if _collides(moved, np.delete(boxes, row, axis=0)):
             continue
-        inside = points_in_box(points, boxes[row])
+        rows = bearings.rows(boxes[row])
+        inside = rows[points_in_box(points[rows], boxes[row])]
         local = local_positions(points[inside], boxes[row])
         local[:, :2] = local[:, :2] @ _rotation(float(moved[6])).T
         points[inside, :3] = local + moved[:3]

@@ -24,6 +24,22 @@ IntArray = npt.NDArray[np.int64]
 IGNORED = -1
 
 
+class SensorKind(NamedTuple):
+    """Kind of sensor, the same for all frames with similar scans.
+
+    Attributes:
+        name: distinguishes kinds.
+        beams: number of beams; 64 for KITTI's.
+    """
+
+    name: str
+    beams: int
+
+
+#: Kind of frames whose sensor is unknown.
+ANY_SENSOR = SensorKind("", 64)
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingFrame:
     """One labelled frame.
@@ -34,12 +50,14 @@ class TrainingFrame:
             (:func:`~perception.scans.tensors.as_tensor`).
         boxes: (M, 7) float32, in the same frame.
         labels: (M,) int64 class indices, -1 for ignored objects.
+        sensor: of the scan.
     """
 
     frame_id: str
     points: FloatArray
     boxes: FloatArray
     labels: IntArray
+    sensor: SensorKind = ANY_SENSOR
 
 
 class FrameReader(NamedTuple):
@@ -61,7 +79,7 @@ class FrameReader(NamedTuple):
 
     def __call__(self) -> TrainingFrame:
         """Read the frame from its files."""
-        return _training_frame(self.data_set[self.position], self.labels, self.pillars)
+        return _training_frame(self.data_set[self.position], self.labels, self.pillars, self.bare.sensor)
 
 
 class LoadedFrames(Sequence[TrainingFrame]):
@@ -102,6 +120,8 @@ def load_frames(
     data_set: DataSet,
     classes: Sequence[str],
     *,
+    names: Mapping[str, int] | None = None,
+    sensor: SensorKind = ANY_SENSOR,
     pillars: PillarConfig | None = None,
     memory_bytes: float = math.inf,
     on_damaged: Callable[[str], None] | None = None,
@@ -111,6 +131,8 @@ def load_frames(
     Args:
         data_set: to read.
         classes: names in the order of their indices.
+        names: class index, or -1 to ignore, of further types of the data set.
+        sensor: of all frames.
         pillars: of the detector, which may shrink and thin scans; None: the default.
         memory_bytes: memory for points; further frames are read again at every use.
         on_damaged: called with the error of a damaged frame, which is then skipped.
@@ -121,10 +143,11 @@ def load_frames(
     pillars = pillars or PillarConfig()
     index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
     index |= {name: position for position, name in enumerate(classes)}
+    index |= names or {}
     entries: list[TrainingFrame | FrameReader] = []
     for position in range(len(data_set)):
         try:
-            frame = _training_frame(data_set[position], index, pillars)
+            frame = _training_frame(data_set[position], index, pillars, sensor)
         except DataError as error:
             if on_damaged is None:
                 raise
@@ -141,7 +164,9 @@ def without_points(frames: Iterable[TrainingFrame]) -> Iterable[TrainingFrame]:
     return frames.bare() if isinstance(frames, LoadedFrames) else frames
 
 
-def _training_frame(frame: Frame, index: Mapping[str, int], pillars: PillarConfig) -> TrainingFrame:
+def _training_frame(
+    frame: Frame, index: Mapping[str, int], pillars: PillarConfig, sensor: SensorKind
+) -> TrainingFrame:
     cloud, covered = frame.cloud, frame.covered(frame.boxes)
     kept = [
         row for row, name in enumerate(frame.labels) if name in index and (covered is None or covered[row])
@@ -162,6 +187,7 @@ def _training_frame(frame: Frame, index: Mapping[str, int], pillars: PillarConfi
         points,
         boxes,
         np.array([index[frame.labels[row]] for row in kept], dtype=np.int64),
+        sensor,
     )
 
 
