@@ -72,9 +72,8 @@ class TrainingOptions:
 
 
 def training_frames(options: TrainingOptions, without: Sequence[str]) -> tuple[LoadedFrames, LoadedFrames]:
-    """Return real frames, repeated by source, and simulated ones; ``without`` names sources to leave out.
-
-    A job that leaves out ``kitti`` has no validation frames either way; others leave out ``validation``.
+    """Return real frames, repeated by source, without some sources and without validation frames; and
+    simulated frames.
     """
     real: list[TrainingFrame] = []
     for name, source in SOURCES.items():

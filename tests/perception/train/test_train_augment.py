@@ -19,8 +19,9 @@ from perception.train.data.augment import (
     transform_scene,
 )
 from perception.train.data.batches import SampleSequence, batches, collate
-from perception.train.data.frames import IGNORED, TrainingFrame, class_counts, load_frames
+from perception.train.data.frames import IGNORED, SensorKind, TrainingFrame, class_counts, load_frames
 from perception.train.data.objects import (
+    Bearings,
     ObjectSample,
     collect_objects,
     local_positions,
@@ -54,6 +55,52 @@ def test_points_in_box_equals_the_library(street: Street, seed: int) -> None:
         mask = points_in_box(frame.points, box, margin_m=0.3)
         assert (mask != expected[:, row]).sum() <= 1  # a point on the face may fall on either side
         assert mask.sum() >= 150
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bearings_find_all_points_of_a_box_and_behind_it(seed: int) -> None:
+    random = generator(seed)
+    points = np.zeros((20_000, 4), np.float32)
+    points[:, :3] = random.uniform([-40, -40, -2], [40, 40, 2], (20_000, 3))
+    bearings = Bearings(points)
+    # Boxes all around, among them some across the bearing where a turn begins, and around the origin.
+    places = [*random.uniform(-30, 30, (20, 2)), (-20, 0), (-20, 0.5), (-15, -0.5), (0.5, 0), (20, 0)]
+    for x, y in places:
+        box = np.array([x, y, 0, 4, 2, 3, random.uniform(-3, 3)], np.float32)
+        rows = bearings.rows(box, margin_m=0.6)
+        assert len(np.unique(rows)) == len(rows)
+        left = np.ones(len(points), bool)
+        left[rows] = False
+        assert not (points_in_box(points, box, margin_m=0.3) & left).any()
+        assert not (shadowed(points, box) & left).any()
+        assert len(rows) < len(points) or np.hypot(x, y) < 3.5
+
+
+def test_pasted_objects_are_of_the_same_sensor_if_there_are_enough(street: Street) -> None:
+    scene = street(0)
+    scene = replace(scene, boxes=scene.boxes[:0], labels=scene.labels[:0], sensor=SensorKind("b", 32))
+    shape = (50, 4)
+    samples = [
+        ObjectSample(
+            0,
+            np.array([10, 9 * (n % 3), -1, 4, 2, 1.5, 0], np.float32),
+            np.full(shape, shade, np.float32) * [0, 0, 0, 1],
+            kind,
+        )
+        for kind, shade in ((SensorKind("a", 64), 0.25), (SensorKind("b", 32), 0.75))
+        for n in range(3)
+    ]
+    for least, shades in ((3, {0.75}), (4, {0.25, 0.75}), (0, {0.25, 0.75})):
+        found: set[float] = set()
+        for seed in SEEDS:
+            config = AugmentConfig(
+                paste={"Car": 3}, paste_same_sensor=least, thin_objects=0, paste_view_rad=3.0
+            )
+            pasted = paste_objects(
+                replace(scene, points=scene.points[:0]), {0: samples}, config, CLASSES, generator(seed)
+            )
+            found |= set(np.unique(pasted.points[:, 3]).tolist())
+        assert found == shades
 
 
 def test_objects_are_cut_out_with_their_points(street: Street) -> None:
