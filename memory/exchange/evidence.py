@@ -20,12 +20,12 @@ def known_objects(store: str, map_id: str) -> list[dict[str, Any]]:
         map_id: name of the map.
 
     Returns:
-        For each object: ``label``, ``position`` (x, y, z in metres of the map), ``state``, ``sights`` (number
-        of observations), ``visits`` (number of separate visits), ``first_ns`` and ``last_ns`` (first and last
-        observation, nanoseconds since the epoch). Objects without a position are left out.
+        For each object: ``label``, ``position`` (x, y, z in metres of the map), ``confidence`` (mean score of
+        its observations), ``sights`` (their number), ``state``, and ``last_ns`` (time of the last one,
+        nanoseconds since the epoch). Objects without a position are left out.
 
     Raises:
-        MemoryStoreError: the store cannot be opened.
+        StoreError: the store cannot be opened.
     """
     with MemoryStore.open(store, create=False, readonly=True) as memories:
         found = memories.find(Filter(map_id=map_id, kinds=("object",)), newest_first=False)
@@ -33,10 +33,9 @@ def known_objects(store: str, map_id: str) -> list[dict[str, Any]]:
         {
             "label": memory.label,
             "position": list(memory.place),
-            "state": memory.state,
+            "confidence": memory.confidence,
             "sights": memory.count,
-            "visits": max(1, len(memory.visits)),
-            "first_ns": memory.first_sight_ns,
+            "state": memory.state,
             "last_ns": memory.last_sight_ns,
         }
         for memory in found
