@@ -45,6 +45,8 @@ class AugmentConfig:
         tilt_rad: largest tilt of the sensor, as roll and pitch of the whole scene.
         range_noise_m: standard deviation of points along their rays.
         intensity_scale: multiply the intensities of a frame by a factor in 1 +- scale.
+        intensity_factor: multiply the intensities of a frame by a factor between its inverse and itself, even
+            on a logarithmic scale; sensors differ by factors of ten.
         drop_intensity: probability to set all intensities of a frame to zero.
     """
 
@@ -70,6 +72,7 @@ class AugmentConfig:
     tilt_rad: float = 0.0
     range_noise_m: float = 0.0
     intensity_scale: float = 0.0
+    intensity_factor: float = 1.0
     drop_intensity: float = 0.0
 
     def __post_init__(self) -> None:
@@ -81,6 +84,12 @@ class AugmentConfig:
             check(0 <= value < math.inf, f"augment.{name}", "not negative", value)
         for name in ("scale", "drop_points"):
             check(0 <= getattr(self, name) < 1, f"augment.{name}", "in [0, 1)", getattr(self, name))
+        check(
+            1 <= self.intensity_factor < math.inf,
+            "augment.intensity_factor",
+            "1 or more",
+            self.intensity_factor,
+        )
         check(0 <= self.tilt_rad < 0.5, "augment.tilt_rad", "in [0, 0.5)", self.tilt_rad)
         for name in ("paste_rest", "paste_extra_below", "paste_same_sensor"):
             check(getattr(self, name) >= 0, f"augment.{name}", "not negative", getattr(self, name))

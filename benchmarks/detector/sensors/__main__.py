@@ -51,9 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     train.add_argument("--max-seconds", type=float, default=540.0)
     train.add_argument("--workers", type=int, default=3, help="processes that prepare frames, per training")
     train.add_argument("--batch-size", type=int, default=0, help="default: that of the configuration")
+    train.add_argument(
+        "--fine-tune",
+        action="store_true",
+        help="start from shipped weights that have not seen the left-out sensors",
+    )
     train.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     score = commands.add_parser("score", help="evaluate weights on sensors that they left out")
     score.add_argument("--weights", type=Path, required=True, help="folder that train wrote")
+    score.add_argument(
+        "--also",
+        nargs="*",
+        default=["pointpillars-anywhere", "pointpillars-kitti"],
+        help="further weights to score on all sensors (default: the shipped ones)",
+    )
     options = parser.parse_args(arguments)
     if options.command == "pack":
         _pack(options.data, options.out)
@@ -62,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from benchmarks.detector.sensors.scores import score_all
 
-        print(score_all(options.data, options.weights))
+        score_all(options.data, options.weights, options.also)
     return 0
 
 
@@ -102,6 +113,7 @@ def _train(options: argparse.Namespace, started: float) -> None:
             started=started,
             workers=options.workers,
             batch_size=options.batch_size,
+            fine_tune=options.fine_tune,
             device=options.device,
         ),
     )

@@ -23,9 +23,15 @@ from benchmarks.detector.sensors.sources import CLASSES, SOURCES
 from perception.checkpoints.weights import save_weights
 from perception.config import TrainConfig, load_config
 from perception.train.data.frames import LoadedFrames, TrainingFrame, class_counts
+from perception.train.fine_tune import FineTune
 from perception.train.trainer import Trainer
 from sparse_core.common.files import replacing
 
+#: Sensors that shipped weights have seen, the most general weights first. A training starts from weights that
+#: have not seen what it leaves out, or from random ones.
+_SEEN = {"pointpillars-anywhere": {"kitti", "nuscenes"}, "pointpillars-kitti": {"kitti"}}
+#: Peak learning rate of trainings that start from finished weights.
+_FINE_TUNE_RATE = 0.0015
 _STEPS_FILE = "steps.json"
 #: Seconds left for writing weights and results.
 _RESERVE_S = 25.0
@@ -48,6 +54,7 @@ class TrainingOptions:
         started: time of the call's start, seconds since the epoch.
         workers: processes that prepare frames, of each training.
         batch_size: frames per step; 0: that of the configuration.
+        fine_tune: start from finished weights where possible.
         device: where to train; ``cuda`` spreads the trainings over all GPUs.
     """
 
@@ -63,6 +70,7 @@ class TrainingOptions:
     started: float
     workers: int
     batch_size: int
+    fine_tune: bool
     device: str
 
     @property
@@ -85,6 +93,11 @@ def training_frames(options: TrainingOptions, without: Sequence[str]) -> tuple[L
         frame for path in sorted(options.packed.glob("simulated-*.xz")) for frame in read_frames(path)
     ]
     return LoadedFrames(real), LoadedFrames(simulated)
+
+
+def starting_weights(without: Sequence[str]) -> str:
+    """Return the shipped weights that have seen none of these sensors; "" if there are none."""
+    return next((name for name, seen in _SEEN.items() if seen.isdisjoint(without)), "")
 
 
 def job_name(without: Sequence[str]) -> str:
@@ -162,12 +175,22 @@ def _train(number: int, job: tuple[str, ...], options: TrainingOptions, rates: A
     base = replace(base, workers=options.workers, batch_size=options.batch_size or base.batch_size)
     if device == "cpu":
         base = replace(base, precision="float32")
+    start = starting_weights(job) if options.fine_tune else ""
+    if start:
+        base = replace(base, learning_rate=_FINE_TUNE_RATE)
     real, simulated = training_frames(options, job)
     steps = options.steps
     if not steps:
         rates.put(_seconds_a_step(replace(base, steps=options.probe), real, simulated, device))
         steps = answers.get()
-    trainer = Trainer(replace(base, steps=steps), options.work / name, real, extra=simulated, device=device)
+    trainer = Trainer(
+        replace(base, steps=steps),
+        options.work / name,
+        real,
+        extra=simulated,
+        device=device,
+        fine_tune=FineTune(start) if start else None,
+    )
     first, begun = trainer.step, time.time()
     finished = trainer.run(max_seconds=max(1.0, options.left_s), show_progress=False)
     seconds = time.time() - begun
@@ -176,6 +199,7 @@ def _train(number: int, job: tuple[str, ...], options: TrainingOptions, rates: A
     report = {
         "name": name,
         "without": list(job),
+        "from": start,
         "frames": len(real),
         "simulated": len(simulated),
         "objects": class_counts(real, CLASSES),

@@ -34,7 +34,7 @@ def change_sensor(frame: TrainingFrame, config: AugmentConfig, random: np.random
         frame = tilt_sensor(frame, float(roll), float(pitch))
     if config.range_noise_m:
         frame = jitter_ranges(frame, config.range_noise_m, random)
-    if config.intensity_scale or config.drop_intensity:
+    if config.intensity_scale or config.drop_intensity or config.intensity_factor > 1:
         frame = change_intensity(frame, config, random)
     return frame
 
@@ -109,6 +109,8 @@ def change_intensity(
     """Scale all intensities by one factor, or set them to zero, clipped to [0, 1]."""
     points = frame.points.copy()
     factor = random.uniform(1 - config.intensity_scale, 1 + config.intensity_scale)
+    if config.intensity_factor > 1:
+        factor *= config.intensity_factor ** random.uniform(-1, 1)
     if config.drop_intensity and random.random() < config.drop_intensity:
         factor = 0.0
     points[:, 3] = np.clip(points[:, 3] * np.float32(factor), 0.0, 1.0)

@@ -9,7 +9,12 @@ import pytest
 
 from benchmarks.detector.sensors.archive import read_frames, write_frames
 from benchmarks.detector.sensors.sources import SOURCES
-from benchmarks.detector.sensors.training import TrainingOptions, job_name, training_frames
+from benchmarks.detector.sensors.training import (
+    TrainingOptions,
+    job_name,
+    starting_weights,
+    training_frames,
+)
 from perception.train.data.frames import IGNORED, SensorKind, TrainingFrame
 
 
@@ -45,7 +50,7 @@ def options(tmp_path: Path) -> TrainingOptions:
     write_frames(tmp_path / "simulated-16.xz", [frame_of("simulated", SensorKind("simulated-16", 16), 99)])
     return TrainingOptions(
         packed=tmp_path, work=tmp_path, out=tmp_path, config=tmp_path, validation=("kitti-1",), steps=0,
-        most=1, probe=1, max_seconds=1, started=0, workers=0, batch_size=1, device="cpu",
+        most=1, probe=1, max_seconds=1, started=0, workers=0, batch_size=1, fine_tune=False, device="cpu",
     )  # fmt: skip
 
 
@@ -60,3 +65,10 @@ def test_a_training_does_not_see_the_sensors_that_it_leaves_out(options: Trainin
     real, _ = training_frames(options, without)
     assert {frame.sensor.name for frame in real} == SOURCES.keys() - {*without}
     assert (job_name(without), job_name(())) == ("without-dair-vehicle-dair-roadside", "all")
+
+
+def test_a_training_starts_from_weights_that_have_not_seen_the_sensors_that_it_leaves_out() -> None:
+    assert starting_weights(()) == "pointpillars-anywhere"
+    assert starting_weights(("dair-vehicle", "dair-roadside")) == "pointpillars-anywhere"
+    assert starting_weights(("nuscenes",)) == "pointpillars-kitti"
+    assert starting_weights(("kitti",)) == starting_weights(("nuscenes", "kitti")) == ""

@@ -124,6 +124,17 @@ def test_intensities_change_together(street: Street) -> None:
     factor = scaled[0] / frame.points[0, 3]
     assert 0.6 <= factor <= 1.4
     np.testing.assert_allclose(scaled, np.clip(frame.points[:, 3] * factor, 0, 1), rtol=1e-4)
+    factors = [
+        np.max(
+            change_intensity(frame, AugmentConfig(intensity_factor=4.0), np.random.default_rng(seed)).points[
+                :, 3
+            ]
+        )
+        / frame.points[:, 3].max()
+        for seed in range(40)
+    ]
+    assert 0.25 <= min(factors) < 0.5
+    assert np.mean(np.array(factors) < 1) == pytest.approx(0.5, abs=0.2)
     without = change_intensity(frame, AugmentConfig(drop_intensity=1.0), np.random.default_rng(3))
     assert not without.points[:, 3].any()
 
