@@ -43,9 +43,9 @@ class Source(NamedTuple):
 
 #: Riders of motorcycles and tricycles look like cyclists, and nuScenes' bicycles often have no rider.
 SOURCES = {
-    "kitti": Source("kitti", 64, 1, {}),
+    "kitti": Source("kitti", 64, 2, {}),
     "nuscenes": Source(
-        "nuscenes", 32, 2, {"car": 0, "pedestrian": 1, "bicycle": IGNORED, "motorcycle": IGNORED}
+        "nuscenes", 32, 3, {"car": 0, "pedestrian": 1, "bicycle": IGNORED, "motorcycle": IGNORED}
     ),
     "dair-vehicle": Source("dair_v2x/vehicle-side", 40, 1, {"Tricyclist": IGNORED}),
     "dair-roadside": Source("dair_v2x/infrastructure-side", 128, 1, {"Tricyclist": IGNORED}),

@@ -59,7 +59,7 @@ def test_a_training_does_not_see_the_sensors_that_it_leaves_out(options: Trainin
     ids = [frame.frame_id for frame in real]
     assert "kitti-0" in ids
     assert "kitti-1" not in ids
-    assert ids.count("nuscenes-0") == SOURCES["nuscenes"].repeat == 2
+    assert ids.count("nuscenes-0") == SOURCES["nuscenes"].repeat == 3
     assert [frame.frame_id for frame in simulated] == ["simulated"]
     without = ("dair-vehicle", "dair-roadside")
     real, _ = training_frames(options, without)
