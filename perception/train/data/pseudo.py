@@ -141,22 +141,44 @@ def pseudo_labels(
         scans.append(ScanDetections(found[found.scores >= least_score], pose, time_s))
         if on_frame is not None:
             on_frame(number + 1)
+    thresholds = detector.config.nms.report_thresholds
+    chosen = choose_labels(scans, settings, thresholds, known=known)
+    for frame, scan, sure in zip(frames, scans, chosen, strict=True):
+        found = scan.detections
+        yield _labelled(frame, found, sure, sure | (found.scores >= settings.doubt))
+
+
+def choose_labels(
+    scans: Sequence[ScanDetections],
+    settings: PseudoLabelling,
+    thresholds: Mapping[str, float],
+    *,
+    known: KnownObjects | None = None,
+) -> list[BoolArray]:
+    """Return which detections of each scan become labels.
+
+    Args:
+        scans: of one drive, in time order.
+        settings: settings; their ``score`` overrides ``thresholds``.
+        thresholds: least score of a label by class; ``doubt`` for other classes.
+        known: see :func:`pseudo_labels`.
+    """
     lowest = settings.doubt if settings.score is None else settings.score
-    least: Mapping[str, float] = detector.config.nms.report_thresholds if settings.score is None else {}
+    least = thresholds if settings.score is None else {}
     evidence = None if known is None else evidence_of(scans, known, sights=settings.sights)
     certain = [_without_faint(scan, settings.doubt) for scan in scans]
-    for number, frame in enumerate(frames):
-        found = scans[number].detections
-        needed = np.array([least.get(label, lowest) for label in found.labels])
-        again = np.zeros(len(found), np.bool_)
-        again[found.scores >= settings.doubt] = seen_again(certain, number, settings)
-        sure = (found.scores >= needed) & again
+    chosen = []
+    for number, scan in enumerate(scans):
+        found = scan.detections
+        sure = np.zeros(len(found), np.bool_)
+        sure[found.scores >= settings.doubt] = seen_again(certain, number, settings)
+        sure &= found.scores >= np.array([least.get(label, lowest) for label in found.labels])
         if evidence is not None:
-            mean = settings.mean_score
-            sure &= found.scores >= mean
-            sure |= evidence[number].supports(mean)
-            sure &= ~evidence[number].denies(mean)
-        yield _labelled(frame, found, sure, sure | (found.scores >= settings.doubt))
+            sure &= found.scores >= settings.mean_score
+            sure |= evidence[number].supports(settings.mean_score)
+            sure &= ~evidence[number].denies(settings.mean_score)
+        chosen.append(sure)
+    return chosen
 
 
 def _without_faint(scan: ScanDetections, doubt: float) -> ScanDetections:
