@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,11 +32,13 @@ from perception.detector import Detector
 from perception.track.recording import Moment, track_recording
 from perception.train.data.evidence import BoolArray, KnownObjects, ScanDetections
 from perception.train.data.pseudo import PseudoLabelling, choose_labels
+from perception.types import Detections
 from sparse_core.common.table import Table
 
 _CLASSES = ("Car", "Pedestrian", "Cyclist")
 _IOU = {"Car": 0.5}
 _OTHER_IOU = 0.3
+_NEAR_SHIPPED = 0.3
 _NOTHING = KnownObjects.of([])
 
 
@@ -46,7 +49,7 @@ class Drive(NamedTuple):
         name: of its folder.
         data_set: its labels.
         scans: detections of each frame, faint ones too.
-        thresholds: reporting thresholds of the detector by class.
+        thresholds: least scores by class that the detector reports, and that tracks see.
         reach_m: x and y minimum, x and y maximum of the detector's range.
     """
 
@@ -67,13 +70,12 @@ def read_drive(folder: Path, weights: str, settings: PseudoLabelling) -> Drive:
         time_s = number * settings.frame_s if frame.time_ns is None else frame.time_ns / 1e9
         scans.append(ScanDetections(found[found.scores >= settings.faint], frame.pose, time_s))
     reach = np.array(detector.config.pillars.range_m)[[0, 1, 3, 4]]
-    # Weights without thresholds report from 0.3 on here, near those of the shipped ones.
-    thresholds = dict(detector.config.nms.report_thresholds) or dict.fromkeys(_CLASSES, 0.3)
-    return Drive(folder.name, data_set, scans, thresholds, reach)
+    return Drive(folder.name, data_set, scans, dict(detector.config.nms.report_thresholds), reach)
 
 
-def memory_of(scans: Sequence[ScanDetections]) -> KnownObjects:
-    """Return what a memory would know after a drive."""
+def memory_of(scans: Sequence[ScanDetections], thresholds: Mapping[str, float]) -> KnownObjects:
+    """Return what a memory would know after a drive, from the detections that are reported."""
+    scans = [replace(scan, detections=scan.detections[_from(scan.detections, thresholds)]) for scan in scans]
     moments = (Moment(scan.detections, scan.pose, round(scan.time_s * 1e9)) for scan in scans)
     memories, found = TrackMemories("drive"), list[Memory]()
     for scan, tracks in zip(scans, track_recording(moments, mode="global"), strict=True):
@@ -101,6 +103,12 @@ def memory_of(scans: Sequence[ScanDetections]) -> KnownObjects:
             for memory in objects
         ]
     )
+
+
+def _from(found: Detections, thresholds: Mapping[str, float]) -> BoolArray:
+    least = np.array([thresholds.get(label, 0.0) for label in found.labels])
+    reported: BoolArray = found.scores >= least
+    return reported
 
 
 def in_visits(
@@ -194,17 +202,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _judged(drive: Drive, settings: PseudoLabelling, visit: int) -> dict[str, dict[str, dict[str, int]]]:
-    def choose(scans: list[ScanDetections], known: KnownObjects | None) -> list[BoolArray]:
-        return choose_labels(scans, settings, drive.thresholds, known=known)
+    # Weights without thresholds label from a score near those of the shipped weights.
+    least = drive.thresholds or dict.fromkeys(_CLASSES, _NEAR_SHIPPED)
 
-    whole = memory_of(drive.scans)
+    def choose(scans: list[ScanDetections], known: KnownObjects | None) -> list[BoolArray]:
+        return choose_labels(scans, settings, least, known=known)
+
+    def remember(scans: list[ScanDetections]) -> KnownObjects:
+        return memory_of(scans, drive.thresholds)
+
+    whole = remember(drive.scans)
     ways = {
         "without": choose(drive.scans, None),
         "tracks": choose(drive.scans, _NOTHING),
         "memory": choose(drive.scans, whole),
         "visits, without": in_visits(drive.scans, visit, lambda own, _: choose(own, None)),
         "visits, tracks": in_visits(drive.scans, visit, lambda own, _: choose(own, _NOTHING)),
-        "visits, memory": in_visits(drive.scans, visit, lambda own, others: choose(own, memory_of(others))),
+        "visits, memory": in_visits(drive.scans, visit, lambda own, others: choose(own, remember(others))),
     }
     return {
         way: {

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     train.add_argument("--work", type=Path, required=True, help="folder of checkpoints")
     train.add_argument("--out", type=Path, required=True, help="folder for weights")
     train.add_argument("--jobs", nargs="+", default=["all"], help="sensors left out, joined by +; or all")
-    train.add_argument("--config", type=Path, default=ROOT / "perception/configs/pointpillars-anywhere.yaml")
+    train.add_argument("--config", type=Path, default=Path(__file__).with_name("recipe.yaml"))
     train.add_argument("--steps", type=int, default=0, help="default: as many as fit")
     train.add_argument("--most", type=int, default=5500, help="largest number of steps (default: 5500)")
     train.add_argument("--probe", type=int, default=60, help="steps to measure the time of one")
