@@ -171,7 +171,7 @@ def _overlaps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def _inside(drive: Drive, frame: Frame, boxes: np.ndarray) -> BoolArray:
     low, high = drive.reach_m[:2], drive.reach_m[2:]
-    inside: BoolArray = ((boxes[:, :2] > low) & (boxes[:, :2] < high)).all(axis=1)
+    inside = np.asarray(((boxes[:, :2] > low) & (boxes[:, :2] < high)).all(axis=1))
     covered = frame.covered(boxes)
     return inside if covered is None else inside & covered
 

@@ -101,7 +101,7 @@ def read_known(store: str, map_id: str = "default") -> KnownObjects:
         return KnownObjects.of(known_objects(store, map_id))
 
 
-class Evidence(NamedTuple):
+class DetectionEvidence(NamedTuple):
     """Evidence about the detections of a scan.
 
     Attributes:
@@ -124,7 +124,9 @@ class Evidence(NamedTuple):
         return (self.remembered < least) | (self.tracked < least) | self.vacant
 
 
-def evidence_of(scans: Sequence[ScanDetections], known: KnownObjects, *, sights: int) -> list[Evidence]:
+def evidence_of(
+    scans: Sequence[ScanDetections], known: KnownObjects, *, sights: int
+) -> list[DetectionEvidence]:
     """Return the evidence about all detections of a drive.
 
     Args:
@@ -136,7 +138,7 @@ def evidence_of(scans: Sequence[ScanDetections], known: KnownObjects, *, sights:
     for scan, (tracked, moving) in zip(scans, _track_scores(scans, sights), strict=True):
         remembered, vacant = _remembered(scan, known, sights)
         remembered[moving] = np.nan
-        evidence.append(Evidence(remembered, tracked, vacant & ~moving))
+        evidence.append(DetectionEvidence(remembered, tracked, vacant & ~moving))
     return evidence
 
 

@@ -133,7 +133,7 @@ class EmptyFrame(Frame):
     """A frame with one point in each of two boxes."""
 
     @property
-    def cloud(self) -> PointCloud:  # type: ignore[override]
+    def cloud(self) -> PointCloud:
         return PointCloud(np.array([[10, 0, -1, 0], [20, 6, -1, 0], [30, 0, -1, 0]], np.float32))
 
 
@@ -163,8 +163,8 @@ def test_a_memory_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
         name = "broken"
 
         def load(self) -> Any:
-            raise_it = {}.__getitem__
-            return lambda store, map_id: raise_it(map_id)
+            nothing: dict[str, Any] = {}
+            return lambda store, map_id: nothing[map_id]
 
     monkeypatch.setattr("perception.extensions.entry_points", lambda group: (Broken(),))
     with pytest.raises(ValueError, match="a place: 'yard'"):

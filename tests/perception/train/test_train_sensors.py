@@ -88,18 +88,18 @@ def test_sensors_keep_at_least_16_beams(beams: int, counts: set[int]) -> None:
 def test_a_tilt_moves_points_with_their_boxes(street: Street) -> None:
     frame = street(0)
     tilted = tilt_sensor(frame, 0.02, -0.03)
-    distances = [np.linalg.norm(part.points[:, :3], axis=1) for part in (frame, tilted)]
-    np.testing.assert_allclose(*distances, rtol=1e-5)
+    before, after = (np.linalg.norm(part.points[:, :3], axis=1) for part in (frame, tilted))
+    np.testing.assert_allclose(after, before, rtol=1e-5)
     # Ahead, the ground rises with a negative pitch; to the left, with a positive roll.
     where = np.array([[40, 0, 0, 0], [0, 40, 0, 0]], np.float32)
     moved = tilt_sensor(replace(frame, points=where), 0.02, -0.03).points
     np.testing.assert_allclose(moved[:, 2], [40 * np.sin(0.03), 40 * np.sin(0.02) * np.cos(0.03)], atol=1e-3)
     for row in range(len(frame.boxes)):
         inside = points_in_box(frame.points, frame.boxes[row])
-        before = local_positions(frame.points[inside], frame.boxes[row])
-        after = local_positions(tilted.points[inside], tilted.boxes[row])
+        was = local_positions(frame.points[inside], frame.boxes[row])
+        now = local_positions(tilted.points[inside], tilted.boxes[row])
         # A point is at most about 3 m from the centre, so an upright box is off by 3 m x 0.05.
-        assert np.abs(after - before).max() < 0.15
+        assert np.abs(now - was).max() < 0.15
     assert not np.array_equal(
         change_sensor(frame, AugmentConfig(tilt_rad=0.03), np.random.default_rng(0)).points, frame.points
     )

@@ -8,7 +8,7 @@ import pytest
 
 from memory import Memory, MemoryStore
 from memory.errors import StoreError
-from memory.exchange.evidence import known_objects
+from memory.evidence import known_objects
 
 SECOND = 10**9
 
