@@ -51,7 +51,9 @@ def read_frames(path: Path) -> list[TrainingFrame]:
         first += item["points"]
         boxes = np.array(item["boxes"], np.float32).reshape(-1, 7)
         labels = np.array(item["labels"], np.int64)
-        frames.append(TrainingFrame(item["frame"], _points(own), boxes, labels, SensorKind(*item["sensor"])))
+        frames.append(
+            TrainingFrame(item["frame"], _points(own), boxes, labels, sensor=SensorKind(*item["sensor"]))
+        )
     return frames
 
 

@@ -32,23 +32,26 @@ class Source(NamedTuple):
         folder: below the folder of all data.
         beams: of the sensor; the roadside sensor has no beams, but is as dense as one with 128.
         repeat: how often a training uses each frame compared with others.
-        names: class index of types that the data set names otherwise; -1 ignores them.
+        names: class by name in labels, "" to ignore; other names become background.
     """
 
     folder: str
     beams: int
     repeat: int
-    names: Mapping[str, int]
+    names: Mapping[str, str]
 
 
-#: Riders of motorcycles and tricycles look like cyclists, and nuScenes' bicycles often have no rider.
+#: The loss ignores vans, which are cars in nuScenes, riders of motorcycles and tricycles, which look like
+#: cyclists, and nuScenes' bicycles and motorcycles, many of which have no rider.
 SOURCES = {
-    "kitti": Source("kitti", 64, 2, {}),
+    "kitti": Source("kitti", 64, 2, {"Van": "", "Person_sitting": ""}),
     "nuscenes": Source(
-        "nuscenes", 32, 3, {"car": 0, "pedestrian": 1, "bicycle": IGNORED, "motorcycle": IGNORED}
+        "nuscenes", 32, 3, {"car": "Car", "pedestrian": "Pedestrian", "bicycle": "", "motorcycle": ""}
     ),
-    "dair-vehicle": Source("dair_v2x/vehicle-side", 40, 1, {"Tricyclist": IGNORED}),
-    "dair-roadside": Source("dair_v2x/infrastructure-side", 128, 1, {"Tricyclist": IGNORED}),
+    "dair-vehicle": Source("dair_v2x/vehicle-side", 40, 1, {"Van": "", "Motorcyclist": "", "Tricyclist": ""}),
+    "dair-roadside": Source(
+        "dair_v2x/infrastructure-side", 128, 1, {"Van": "", "Motorcyclist": "", "Tricyclist": ""}
+    ),
 }
 
 
@@ -75,7 +78,7 @@ def simulated_frames(beams: int, seeds: Sequence[int]) -> Iterator[TrainingFrame
         boxes[:, 2] += np.float32(raised_m(scan.cloud))
         labels = np.array([index[scan.boxes.labels[row]] for row in kept], np.int64)
         points = as_tensor(scan.cloud).numpy()
-        yield _within_reach(TrainingFrame(f"{beams}-{seed:06d}", points, boxes, labels, kind))
+        yield _within_reach(TrainingFrame(f"{beams}-{seed:06d}", points, boxes, labels, sensor=kind))
 
 
 def _within_reach(frame: TrainingFrame) -> TrainingFrame:

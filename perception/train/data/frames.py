@@ -120,7 +120,7 @@ def load_frames(
     data_set: DataSet,
     classes: Sequence[str],
     *,
-    names: Mapping[str, int] | None = None,
+    names: Mapping[str, str] | None = None,
     sensor: SensorKind = ANY_SENSOR,
     pillars: PillarConfig | None = None,
     memory_bytes: float = math.inf,
@@ -131,7 +131,7 @@ def load_frames(
     Args:
         data_set: to read.
         classes: names in the order of their indices.
-        names: class index, or -1 to ignore, of further types of the data set.
+        names: class by name in labels, "" to ignore; without it, similar classes of the data set are ignored.
         sensor: of all frames.
         pillars: of the detector, which may shrink and thin scans; None: the default.
         memory_bytes: memory for points; further frames are read again at every use.
@@ -141,9 +141,11 @@ def load_frames(
         DataError: a frame is damaged and ``on_damaged`` is None.
     """
     pillars = pillars or PillarConfig()
-    index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
-    index |= {name: position for position, name in enumerate(classes)}
-    index |= names or {}
+    index = {name: position for position, name in enumerate(classes)}
+    if names:
+        index |= {name: index.get(meant, IGNORED) for name, meant in names.items()}
+    else:
+        index = dict.fromkeys(data_set.neighbours.values(), IGNORED) | index
     entries: list[TrainingFrame | FrameReader] = []
     for position in range(len(data_set)):
         try:
@@ -187,7 +189,7 @@ def _training_frame(
         points,
         boxes,
         np.array([index[frame.labels[row]] for row in kept], dtype=np.int64),
-        sensor,
+        sensor=sensor,
     )
 
 

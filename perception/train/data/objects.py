@@ -43,7 +43,9 @@ def collect_objects(
                 continue
             inside = points_in_box(frame.points, box)
             if int(inside.sum()) >= minimum_points:
-                sample = ObjectSample(int(label), box.copy(), frame.points[inside].copy(), frame.sensor)
+                sample = ObjectSample(
+                    int(label), box.copy(), frame.points[inside].copy(), sensor=frame.sensor
+                )
                 found.setdefault(int(label), []).append(sample)
     return found
 

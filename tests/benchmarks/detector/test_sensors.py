@@ -22,7 +22,7 @@ def frame_of(name: str, kind: SensorKind, seed: int, count: int = 500) -> Traini
     random = np.random.default_rng(seed)
     points = random.uniform([-61, -61, -4, 0], [61, 61, 3, 1], (count, 4)).astype(np.float32)
     boxes = random.uniform(-5, 5, (3, 7)).astype(np.float32)
-    return TrainingFrame(name, points, boxes, np.array([0, 2, IGNORED]), kind)
+    return TrainingFrame(name, points, boxes, np.array([0, 2, IGNORED]), sensor=kind)
 
 
 def test_packed_frames_keep_everything_but_millimetres(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_pasted_objects_are_of_the_same_sensor_if_there_are_enough(street: Stree
             0,
             np.array([10, 9 * (n % 3), -1, 4, 2, 1.5, 0], np.float32),
             np.full(shape, shade, np.float32) * np.array([0, 0, 0, 1], np.float32),
-            kind,
+            sensor=kind,
         )
         for kind, shade in ((SensorKind("a", 64), 0.25), (SensorKind("b", 32), 0.75))
         for n in range(3)

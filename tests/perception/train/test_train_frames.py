@@ -13,7 +13,9 @@ from perception.config import TrainConfig
 from perception.data import open_data_set
 from perception.errors import DataError
 from perception.train.data.frames import (
+    IGNORED,
     LoadedFrames,
+    SensorKind,
     TrainingFrame,
     class_counts,
     load_frames,
@@ -27,6 +29,24 @@ CLASSES = ("Car", "Pedestrian")
 
 def same(first: TrainingFrame, second: TrainingFrame) -> bool:
     return np.array_equal(first.points, second.points) and np.array_equal(first.boxes, second.boxes)
+
+
+def test_labels_with_other_names_and_the_sensor(kitti_folder: Path) -> None:
+    data_set, kind = open_data_set(kitti_folder, "train"), SensorKind("of KITTI", 64)
+    plain = load_frames(data_set, CLASSES)
+    both = class_counts(plain, CLASSES)
+    assert min(both.values()) > 0
+    for memory_bytes in (np.inf, 0):
+        found = load_frames(
+            data_set,
+            ("Vehicle",),
+            names={"Car": "Vehicle", "Pedestrian": ""},
+            sensor=kind,
+            memory_bytes=memory_bytes,
+        )
+        assert class_counts(found, ("Vehicle",)) == {"Vehicle": both["Car"]}
+        assert sum(int((frame.labels == IGNORED).sum()) for frame in found) == both["Pedestrian"]
+        assert {frame.sensor for frame in found} == {kind}
 
 
 def test_frames_beyond_the_memory_are_read_again(
