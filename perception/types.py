@@ -85,10 +85,12 @@ class PointCloud:
         sensor_height_m: height of the sensor above the ground if it differs from the training data; see
             :class:`~perception.scans.ScanTransform`.
         warnings: remarks of the reader; the detector copies them to the detections.
+        ages_s: (N,) float32 age of each point relative to the scan, in seconds, if past scans were merged
+            (:mod:`perception.scans.sweeps`); None for a scan alone.
 
     Raises:
         TypeError: ``points`` is not a numpy array of real numbers.
-        ValueError: ``points`` does not have 3 to 5 columns.
+        ValueError: ``points`` does not have 3 to 5 columns, or ``ages_s`` not one number per point.
     """
 
     points: FloatArray
@@ -97,6 +99,7 @@ class PointCloud:
     source: str | None = None
     sensor_height_m: float | None = None
     warnings: tuple[str, ...] = field(default=())
+    ages_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
         points = self.points
@@ -114,6 +117,13 @@ class PointCloud:
             with np.errstate(over="ignore", invalid="ignore"):
                 made[:, : points.shape[1]] = points
             object.__setattr__(self, "points", made)
+        if self.ages_s is not None and self.ages_s.shape != (len(self.points),):
+            raise ValueError(f"ages_s must be ({len(self.points)},), got {self.ages_s.shape}")
+
+    def take(self, which: RowChoice) -> PointCloud:
+        """Return the points of a mask or of row numbers, with their ages."""
+        ages = None if self.ages_s is None else self.ages_s[which]
+        return replace(self, points=self.points[which], ages_s=ages)
 
     def __len__(self) -> int:
         return len(self.points)

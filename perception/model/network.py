@@ -61,6 +61,7 @@ class Network(nn.Module):
                 classes=len(config.head.classes),
                 map_channels=neck.out_channels,
                 grid=grid,
+                columns=pillars.columns,
             )
             for _ in range(config.refine.iterations if config.refine.enabled else 0)
         )

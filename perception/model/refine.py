@@ -25,6 +25,7 @@ from perception.model.segments import repeat_rows, segment_reduce, size_of
 from sparse_core.common.workers import is_shareable, share_tasks
 
 #: Position in the proposal's frame (3), distances to its six faces (6), intensity, height and range (3).
+#: Several sweeps add the age.
 POINT_FEATURES = 12
 #: Width of the hidden layers.
 HIDDEN = 256
@@ -52,7 +53,7 @@ class CroppedPoints(NamedTuple):
     """Points around proposals, sorted by proposal.
 
     Attributes:
-        points: (P, 4) float32 LiDAR frame and intensity.
+        points: (P, C) float32 LiDAR frame, intensity, and for several sweeps the age.
         local: (P, 3) float32 position in the proposal's frame, metres.
         rows: (P,) int64 proposal of each point, ascending.
         counts: (R,) int64 points of each proposal.
@@ -64,7 +65,7 @@ class CroppedPoints(NamedTuple):
     counts: Tensor
 
 
-#: Point layers and maximum per proposal: features (P, 12) of R proposals to (R, C) float32.
+#: Point layers and maximum per proposal: features (P, F) of R proposals to (R, C) float32.
 PointPool = Callable[[Tensor, CroppedPoints], Tensor]
 
 #: Largest number of points per proposal; more are thinned evenly, to bound the memory.
@@ -157,11 +158,10 @@ def rectangles(
 
 
 def point_features(points: Tensor, local: Tensor, half: Tensor) -> Tensor:
-    """Return features (P, 12) of points (P, 4) at ``local`` (P, 3) in proposals of half sizes (P, 3)."""
+    """Return features (P, F) of points (P, C) at ``local`` (P, 3) in proposals of half sizes (P, 3)."""
     distance = torch.linalg.vector_norm(points[:, :2], dim=1, keepdim=True)
-    return torch.cat(
-        [local, half - local, half + local, points[:, 3:4], points[:, 2:3], distance / 40.0], dim=1
-    )
+    parts = [local, half - local, half + local, points[:, 3:4], points[:, 2:3], distance / 40.0]
+    return torch.cat(parts if points.shape[1] == 4 else [*parts, points[:, 4:]], dim=1)
 
 
 def map_spots(boxes: Tensor) -> Tensor:
@@ -215,6 +215,7 @@ class RefineStage(nn.Module):
 
     Args:
         config: widths and margin.
+        columns: columns of a point, :attr:`PillarConfig.columns <perception.config.PillarConfig.columns>`.
     """
 
     def __init__(
@@ -224,12 +225,13 @@ class RefineStage(nn.Module):
         classes: int,
         map_channels: int,
         grid: GroundGrid,
+        columns: int = 4,
     ) -> None:
         super().__init__()
         self.config = config
         self.grid = grid
         self.classes = classes
-        widths = [POINT_FEATURES, *config.channels]
+        widths = [POINT_FEATURES + columns - 4, *config.channels]
         self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
         before = widths[-1] + 5 * map_channels
         pooled = before + classes + 4
@@ -306,8 +308,8 @@ def pool_points(
     """Run point layers and take the maximum per proposal, part by part, without gradients.
 
     Args:
-        features: (P, 12) features of the points of R proposals.
-        layers: maps (N, 12) to (N, C), not negative.
+        features: (P, F) features of the points of R proposals.
+        layers: maps (N, F) to (N, C), not negative.
 
     Returns:
         (R, C) float32; zero for a proposal without points.

@@ -28,7 +28,8 @@ class FixedScans(NamedTuple):
     """A batch of frames.
 
     Attributes:
-        points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity, on the device.
+        points: (B, P, C) float32 x, y, z (metres, LiDAR frame), intensity, and for several sweeps the age, on
+            the device.
         lengths: (B,) int32 points of each frame.
     """
 

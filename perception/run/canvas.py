@@ -22,7 +22,7 @@ class CanvasPillars(NamedTuple):
     """The first points of the pillars of a frame.
 
     Attributes:
-        slots: (M, points, 4); counted: (M, points) bool, True for slots with a point.
+        slots: (M, points, C); counted: (M, points) bool, True for slots with a point.
         cell: (M,) int64 row * columns + column.
         invalid: points with NaN or infinite values; left_out: pillars beyond the limit.
     """
@@ -75,7 +75,7 @@ class CanvasSteps(
         list[FrameResult],
     ]
 ):
-    """Steps for scans, (N_i, 4) float32 each, on the device.
+    """Steps for scans, (N_i, C) float32 each, on the device.
 
     Args:
         network: a :class:`~perception.model.canvas.CanvasNetwork`, folded.

@@ -92,7 +92,7 @@ class EagerSteps(
 ):
     """Steps that call the network's layers, or :class:`PlannedMaps` on a CPU.
 
-    Scans are (N_i, 4) float32 each, on the device.
+    Scans are (N_i, C) float32 each, on the device.
 
     Args:
         dtype: dtype of the features on a CPU: float32, or bfloat16 if :meth:`PlannedMaps.suits`.
@@ -295,7 +295,7 @@ class EagerRunner:
         return changed
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Detect objects in (N_i, 4) float32 clouds on any device.
+        """Detect objects in (N_i, C) float32 clouds on any device.
 
         A CPU computes each frame alone. With at least as many frames as threads, threads compute frames in
         parallel, densest first, so that no long frame starts last.

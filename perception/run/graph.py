@@ -138,7 +138,7 @@ class FrameGraph:
         self._host: InputBlock | None = None
         self._sent: torch.cuda.Event | None = None
         if device.type == "cuda":
-            self._host = InputBlock(self.room.batch_size, self.room.points)
+            self._host = InputBlock(self.room.batch_size, self.room.points, self.entry.columns)
             self._out = OutputBlock(self.words)
             self._reported = self.layout.views(self._out.host_words.numpy())
             self._sent, self._sending = torch.cuda.Event(), False
@@ -155,7 +155,7 @@ class FrameGraph:
         Args:
             steps: steps to capture; reference implementations run again at every replay.
             room: capacities.
-            clouds: (N_i, 4) float32 each, for warm-up runs, which compile and tune kernels.
+            clouds: (N_i, C) float32 each, for warm-up runs, which compile and tune kernels.
         """
         device = steps.device
         rules = ReportRules.of(steps.config, device)
@@ -165,7 +165,8 @@ class FrameGraph:
             numbers = found.numbers.to(torch.int32)
             return fixed_report(*found[:2], labels, found.counts, numbers, vectors, rules, impl=steps.impl)
 
-        entry = InputBlock(room.batch_size, room.points, device=device)
+        columns = steps.config.pillars.columns
+        entry = InputBlock(room.batch_size, room.points, columns, device=device)
         scans = entry.scans
         for frame, cloud in enumerate(clouds):
             scans.points[frame, : len(cloud)].copy_(cloud)
@@ -196,7 +197,7 @@ class FrameGraph:
 
     @torch.inference_mode()
     def load(self, clouds: Sequence[Tensor]) -> None:
-        """Copy clouds, (N_i, 4) float32 each, into the input, without waiting."""
+        """Copy clouds, (N_i, C) float32 each, into the input, without waiting."""
         self._load(clouds)
         if self._sent is not None:
             self._sent.record()
@@ -213,7 +214,7 @@ class FrameGraph:
         self.entry.send(self._host, clouds)
 
     def run(self, clouds: Sequence[Tensor]) -> Reported:
-        """Run clouds, (N_i, 4) float32 each; the result is valid until the next run. Needs inference mode."""
+        """Run clouds, (N_i, C) float32 each; the result is valid until the next run. Needs inference mode."""
         self._load(clouds)
         self.replay()
         if self._host is None:
@@ -265,7 +266,7 @@ class FrameRunner:
         """Return the graph for this batch size; capture a new one if it is missing or too small.
 
         Args:
-            clouds: (N_i, 4) float32 each, for the capture.
+            clouds: (N_i, C) float32 each, for the capture.
             room: required capacities; None: those of the present graph, or a first guess.
         """
         batch_size, points = len(clouds), max(map(len, clouds))
@@ -326,7 +327,7 @@ class FrameRunner:
         return batch_size * rows * columns // self.network.config.backbone.stride**2
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Detect objects in clouds, (N_i, 4) float32 each; warn about dropped cells."""
+        """Detect objects in clouds, (N_i, C) float32 each; warn about dropped cells."""
         results = self.frames(clouds)
         warn_of_overflow(results)
         return results

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perception.rigid_motion import inverse
 from perception.track.association import Pairs, assign, distance_cost, near_pairs
 from perception.track.config import Parameters, TrackerConfig
 from perception.track.filter import correct, predict
@@ -21,7 +22,7 @@ from perception.track.lifecycle import (
     restore_tracks,
 )
 from perception.track.odds import log_odds
-from perception.track.poses import SensorPath, inverse, move_tracks, moved_boxes
+from perception.track.poses import SensorPath, move_tracks, moved_boxes
 from perception.track.prediction import TrackPredictor
 from perception.track.state import (
     BOX,

@@ -24,7 +24,7 @@ class Batch:
     """Frames of one optimizer step.
 
     Attributes:
-        clouds: one (N_i, 4) float32 tensor per frame.
+        clouds: one (N_i, C) float32 tensor per frame.
         boxes: (B, M, 7) float32, padded with zeros.
         labels: (B, M) int64; -1 for ignored objects, -2 for padding.
     """

@@ -30,8 +30,8 @@ class TrainingFrame:
 
     Attributes:
         frame_id: name of the frame.
-        points: (N, 4) float32, LiDAR frame, as the detector sees them
-            (:func:`~perception.scans.tensors.as_tensor`).
+        points: (N, C) float32, LiDAR frame, as the detector sees them
+            (:func:`~perception.scans.tensors.as_tensor`), with ages for several sweeps.
         boxes: (M, 7) float32, in the same frame.
         labels: (M,) int64 class indices, -1 for ignored objects.
     """
@@ -111,7 +111,7 @@ def load_frames(
     Args:
         data_set: to read.
         classes: names in the order of their indices.
-        pillars: of the detector, which may shrink and thin scans; None: the default.
+        pillars: of the detector, which may shrink and thin scans and read past ones; None: the default.
         memory_bytes: memory for points; further frames are read again at every use.
         on_damaged: called with the error of a damaged frame, which is then skipped.
 
@@ -119,6 +119,8 @@ def load_frames(
         DataError: a frame is damaged and ``on_damaged`` is None.
     """
     pillars = pillars or PillarConfig()
+    # Kinds without sweeps give single scans.
+    data_set = data_set.with_sweeps(pillars.sweeps - 1, pillars.max_age_s)
     index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
     index |= {name: position for position, name in enumerate(classes)}
     entries: list[TrainingFrame | FrameReader] = []
@@ -131,7 +133,7 @@ def load_frames(
             on_damaged(str(error))
             continue
         memory_bytes -= frame.points.nbytes
-        bare = replace(frame, points=np.zeros((0, 4), np.float32))
+        bare = replace(frame, points=frame.points[:0])
         entries.append(frame if memory_bytes >= 0 else FrameReader(data_set, position, index, pillars, bare))
     return LoadedFrames(entries)
 
@@ -149,7 +151,7 @@ def _training_frame(frame: Frame, index: Mapping[str, int], pillars: PillarConfi
     seen = frame.covered(cloud.points)
     if seen is not None:
         # Unlabelled objects elsewhere would teach that there are none.
-        cloud = replace(cloud, points=cloud.points[seen])
+        cloud = cloud.take(seen)
     points, boxes = as_tensor(cloud, pillars).numpy(), frame.boxes[kept]
     points = points[np.isfinite(points).all(axis=1)]
     raised = np.float32(raised_m(frame.cloud, pillars.shrink))

@@ -21,7 +21,7 @@ class ObjectSample:
     Attributes:
         label: class index.
         box: (7,) float32 at the original position.
-        points: (P, 4) float32 at the original position.
+        points: (P, C) float32 at the original position.
     """
 
     label: int

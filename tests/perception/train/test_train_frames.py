@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from perception.config import TrainConfig
-from perception.data import open_data_set
+from perception.data import CameraCalibration, objects_from_boxes, open_data_set
+from perception.data.kitti import write_calibration
 from perception.errors import DataError
 from perception.train.data.frames import (
     LoadedFrames,
@@ -74,3 +76,48 @@ def test_nothing_but_damaged_frames(damaged: Path, tiny_training: TrainConfig, t
         (damaged / f"training/velodyne/00000{number}.bin").write_bytes(b"12345")
     with pytest.raises(DataError, match="split is empty"):
         train(tiny_training, damaged, tmp_path / "run", show_progress=False, skip_damaged=True)
+
+
+def write_sequence(folder: Path, street: Callable[[int], TrainingFrame], frames: int = 3) -> Path:
+    """A KITTI sequence: one street seen from a sensor that drives 0.4 m a scan; its objects stand."""
+    (folder / "velodyne_reduced").mkdir(parents=True)
+    write_calibration(folder / "calib.txt", CameraCalibration.default())
+    seen, lines = street(0), []
+    names = [CLASSES[label] for label in seen.labels]
+    for number in range(frames):
+        points, boxes = seen.points.copy(), seen.boxes.copy()
+        points[:, 0] -= 0.4 * number
+        boxes[:, 0] -= 0.4 * number
+        points.astype("<f4").tofile(folder / f"velodyne_reduced/{number:06d}.bin")
+        objects = objects_from_boxes(boxes, names, None, CameraCalibration.default())
+        for track, item in enumerate(objects):
+            numbers = (item.alpha, *item.box_2d, item.height_m, item.width_m, item.length_m, *item.location)
+            words = [f"{value:.6f}" for value in (*numbers, item.rotation_y)]
+            lines.append(" ".join([str(number), str(track), item.type, "0", "0", *words]))
+    (folder / "labels.txt").write_text("\n".join(lines))
+    (folder / "poses.txt").write_text("".join(f"1 0 0 {0.4 * k} 0 1 0 0 0 0 1 0\n" for k in range(frames)))
+    (folder / "timestamps.txt").write_text("".join(f"{0.1 * k}\n" for k in range(frames)))
+    return folder
+
+
+def test_training_reads_past_scans(
+    street: Callable[[int], TrainingFrame], tiny_training: TrainConfig, kitti_folder: Path, tmp_path: Path
+) -> None:
+    data_set = open_data_set(write_sequence(tmp_path / "drive", street))
+    pillars = replace(tiny_training.detector.pillars, sweeps=3)
+    frames = load_frames(data_set, CLASSES, pillars=pillars)
+    one = len(street(0).points)
+    ages = [sorted(np.unique(frame.points[:, 4].round(3)).tolist()) for frame in frames]
+    np.testing.assert_allclose(ages[2], [0, 0.1, 0.2], atol=1e-6)
+    assert [len(each) for each in ages] == [1, 2, 3]
+    # The street stands still, so that past points lie on those of now.
+    last = frames[2].points
+    np.testing.assert_allclose(last[one : one + 50, :3], frames[1].points[:50, :3] - [0.4, 0, 0], atol=1e-4)
+    assert same(load_frames(data_set, CLASSES, pillars=pillars, memory_bytes=0)[2], frames[2])
+    # Single scans have the column, too.
+    alone = load_frames(open_data_set(kitti_folder, "train"), CLASSES, pillars=pillars)
+    assert not alone[0].points[:, 4].any()
+    config = replace(tiny_training, steps=2, detector=replace(tiny_training.detector, pillars=pillars))
+    trainer = Trainer(config, tmp_path / "run", frames, extra=alone)
+    assert trainer.run(show_progress=False)
+    assert trainer.averaged_network().encoder.points.linear.in_features == 10
