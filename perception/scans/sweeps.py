@@ -64,9 +64,9 @@ class _Held(NamedTuple):
 class SweepBuffer:
     """The last scans of a drive, merged into each new one.
 
-    >>> sweeps = SweepBuffer(detector.config.pillars)
-    >>> for cloud, pose, time_ns in drive:
-    ...     detections = detector(sweeps.merge(cloud, pose, time_ns))
+    >>> sweeps = SweepBuffer(detector.config.pillars)  # one per drive
+    >>> pose = np.eye(4)  # map_from_lidar of the scan
+    >>> detections = detector(sweeps.merge(PointCloud(points), pose))
 
     The buffer starts again, without past scans, if a scan has no pose, if the time does not advance, and if
     the pose jumps.
