@@ -52,6 +52,9 @@ class HeadConfig:
             classes have defaults; for others ``perceive train`` sets the mean of the training boxes.
         headings: False if the labels have no headings: training does not learn any, and all boxes lie along
             the axes, with yaw 0.
+        velocity: estimate the velocity of each box over the ground; needs a refinement or ``backbone.kind:
+            centres``. Training needs labels with velocities, see
+            :attr:`Frame.velocities <perception.data.Frame.velocities>`.
     """
 
     classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist")
@@ -60,6 +63,7 @@ class HeadConfig:
     iou_weight: float = 0.5
     sizes_m: dict[str, tuple[float, ...]] = field(default_factory=dict)
     headings: bool = True
+    velocity: bool = False
 
     def __post_init__(self) -> None:
         check_classes("head.sizes_m", self.sizes_m, self.classes)
@@ -195,6 +199,12 @@ class DetectorConfig:
             "embedding.enabled",
             "false without a refinement (refine.enabled), whose features it reads",
             self.embedding.enabled,
+        )
+        check(
+            self.refine.enabled or self.backbone.kind == "centres" or not self.head.velocity,
+            "head.velocity",
+            "false without a refinement (refine.enabled), whose features it reads",
+            self.head.velocity,
         )
         for name in ("report_thresholds", "footprints_m"):
             check_classes(f"nms.{name}", getattr(self.nms, name), self.head.classes)

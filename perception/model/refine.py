@@ -33,6 +33,10 @@ HIDDEN = 256
 OUTPUTS = 9
 
 
+#: Numbers of a velocity: along x and y. Width of the hidden layer that estimates it.
+AXES, _VELOCITY_WIDTH = 2, 64
+
+
 class RefineOutput(NamedTuple):
     """Raw output for each proposal.
 
@@ -387,3 +391,30 @@ def _corners(cells: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
             )
             corners.append((base[..., 0] + dx, base[..., 1] + dy, weight))
     return corners
+
+
+class VelocityHead(nn.Module):
+    """Two layers from the features of the last refinement step to metres per second.
+
+    The refinement reads ages of points around its box in the frame of that box. The head therefore gives the
+    velocity along and across the box that the step read, and turns it to the axes of the LiDAR frame.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(HIDDEN, _VELOCITY_WIDTH, dtype=torch.float32)
+        self.out = nn.Linear(_VELOCITY_WIDTH, AXES, dtype=torch.float32)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
+        """Compute velocities (..., 2) float32, m/s along x and y of the LiDAR frame.
+
+        Args:
+            features: (..., 256) in the dtype of the weights, see
+                :class:`RefineOutput`.
+            boxes: (..., 7) boxes that the step read.
+        """
+        rows = F.relu(linear_rows(self.hidden, features.reshape(-1, HIDDEN)))
+        ahead, left = linear_rows(self.out, rows).float().view(*features.shape[:-1], AXES).unbind(-1)
+        cosine, sine = torch.cos(boxes[..., 6]), torch.sin(boxes[..., 6])
+        return torch.stack([cosine * ahead - sine * left, sine * ahead + cosine * left], dim=-1)

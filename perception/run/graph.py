@@ -17,6 +17,7 @@ from torch import Tensor
 
 from perception.config import DetectorConfig, Limits
 from perception.model.network import Network
+from perception.model.refine import AXES
 from perception.run import transfer
 from perception.run.batch import FixedScans, FrameBoxes
 from perception.run.fixed import FixedSteps
@@ -25,6 +26,7 @@ from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
+from perception.types import EMBEDDING_DIM
 from sparse_core.common.libraries import module_available
 from sparse_core.errors import CapacityWarning
 from sparse_core.kernels.op import Impl
@@ -132,7 +134,7 @@ class FrameGraph:
     replay: Callable[[], None]
 
     def __post_init__(self) -> None:
-        frames, most, width = self.found.embeddings.shape
+        frames, most, width = self.found.vectors.shape
         self.layout = ReportLayout(frames, most, len(self.found.numbers), width)
         device = self.steps.device
         self._host: InputBlock | None = None
@@ -161,7 +163,7 @@ class FrameGraph:
         rules = ReportRules.of(steps.config, device)
 
         def reported(found: FrameBoxes) -> Tensor:
-            labels, vectors = found.labels.to(torch.int32), found.embeddings
+            labels, vectors = found.labels.to(torch.int32), found.vectors
             numbers = found.numbers.to(torch.int32)
             return fixed_report(*found[:2], labels, found.counts, numbers, vectors, rules, impl=steps.impl)
 
@@ -399,7 +401,7 @@ class FrameRunner:
         limits = self.config.limits
         overflow = sum(count - limit for count, limit in zip(active, most, strict=True) if count > limit)
         counts, before = reported.counts.tolist(), [*numbers[batch : 2 * batch], active[0]]
-        embedded = self.network.embedding is not None
+        embedded, moving = self.network.embedding is not None, self.network.velocity is not None
         results = []
         for frame in range(batch):
             pillars = before[frame + 1] - before[frame]
@@ -419,7 +421,10 @@ class FrameRunner:
                         limits.proposals if last_proposals[frame] >= 0 else 0,
                         count,
                     ),
-                    embeddings=reported.embeddings[frame, :count].copy() if embedded else None,
+                    embeddings=reported.embeddings[frame, :count, :EMBEDDING_DIM].copy()
+                    if embedded
+                    else None,
+                    velocities=reported.embeddings[frame, :count, -AXES:].copy() if moving else None,
                 )
             )
         return results

@@ -147,6 +147,7 @@ class RefineSamples(NamedTuple):
         boxes: (R, 7); frames: (R,); labels: (R,).
         objects: (R, 7) best object of the same class and frame.
         overlap: (R,) 3D IoU with it, 0 without an object.
+        velocities: (R, 2) its velocity, m/s; NaN if unknown.
     """
 
     boxes: Tensor
@@ -154,6 +155,7 @@ class RefineSamples(NamedTuple):
     labels: Tensor
     objects: Tensor
     overlap: Tensor
+    velocities: Tensor
 
 
 def refine_samples(
@@ -172,6 +174,7 @@ def refine_samples(
     device = batch.boxes.device
     truth_frame, truth_row = (batch.labels >= 0).nonzero(as_tuple=True)
     truth, truth_labels = batch.boxes[truth_frame, truth_row], batch.labels[truth_frame, truth_row]
+    truth_velocities = batch.velocities[truth_frame, truth_row]
     copies = _disturbed(truth.repeat_interleave(jitters, dim=0), generator, ranks, turn=turn)
     boxes = torch.cat([proposals.boxes[:, :keep].reshape(-1, 7), copies]).detach()
     box_frames = torch.cat(
@@ -187,9 +190,10 @@ def refine_samples(
     overlap = torch.zeros(same.shape, device=device, dtype=torch.float32)
     overlap[row, column] = rotated_iou_pairs(boxes[row], truth[column], metric="3d").float()
     if len(truth) == 0:
-        return RefineSamples(boxes, box_frames, labels, boxes, overlap.new_zeros(len(boxes)))
+        unknown = boxes.new_full((len(boxes), 2), torch.nan)
+        return RefineSamples(boxes, box_frames, labels, boxes, overlap.new_zeros(len(boxes)), unknown)
     best, owner = overlap.max(dim=1)
-    return RefineSamples(boxes, box_frames, labels, truth[owner], best)
+    return RefineSamples(boxes, box_frames, labels, truth[owner], best, truth_velocities[owner])
 
 
 def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks, *, turn: bool) -> Tensor:
@@ -222,7 +226,10 @@ def refine_losses(
     samples: RefineSamples,
     ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Return the losses of every refinement step; step i + 1 starts from the detached boxes of step i."""
+    """Return the losses of every refinement step; step i + 1 starts from the detached boxes of step i.
+
+    The velocity head learns from the last step.
+    """
     losses = {name: maps.features.new_zeros((), dtype=torch.float32) for name in ("residual", "fit", "flip")}
     boxes = samples.boxes
     small = torch.minimum(samples.objects[:, 3], samples.objects[:, 4]) < 1.2
@@ -232,6 +239,9 @@ def refine_losses(
     for stage in network.refinements:
         output = stage(pillars, maps.features, boxes, samples.frames, samples.labels)
         wanted, flipped = residuals_between(boxes, samples.objects)
+        if network.velocity is not None and stage is network.refinements[-1]:
+            velocities = network.velocity(output.features, boxes)
+            losses["velocity"] = velocity_loss(velocities, samples.velocities, good, ranks)
         refined = apply_residuals(boxes, output.residuals)
         error = F.smooth_l1_loss(output.residuals, wanted, beta=0.05, reduction="none").sum(dim=1)
         corners = _corner_loss(refined, samples.objects)
@@ -242,6 +252,15 @@ def refine_losses(
         fit = _fit_target(boxes, samples, small)
         losses["fit"] = losses["fit"] + F.binary_cross_entropy_with_logits(output.fit_logits, fit) * share
     return losses
+
+
+def velocity_loss(velocities: Tensor, wanted: Tensor, good: Tensor, ranks: Ranks = ALONE) -> Tensor:
+    """Return the smooth L1 loss of velocities (R, 2) of boxes that are good and whose velocity is known."""
+    known = good & torch.isfinite(wanted).all(dim=1)
+    # Zeros in place of NaN, whose gradient would be NaN even where it does not count.
+    wanted = torch.where(known[:, None], wanted, 0.0)
+    error = F.smooth_l1_loss(velocities, wanted, beta=0.5, reduction="none").sum(dim=1)
+    return torch.where(known, error, 0.0).sum() / ranks.total(known.sum()).clamp(min=1)
 
 
 def _corner_loss(boxes: Tensor, objects: Tensor) -> Tensor:
@@ -269,7 +288,7 @@ def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tenso
 #: Weights of the losses in the minimised sum.
 LOSS_WEIGHTS = {
     "heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.3,
-    "teacher_heat": 1.0, "teacher_map": 1.0,
+    "teacher_heat": 1.0, "teacher_map": 1.0, "velocity": 0.2,
 }  # fmt: skip
 
 

@@ -100,7 +100,16 @@ def train(
     for source in (labelled, *(open_data_set(folder, "train") for folder in extra)):
         left = config.memory_gb * 1e9 - sum(part.nbytes for part in loaded)
         on_damaged = damaged.append if skip_damaged else None
-        loaded.append(load_frames(source, classes, pillars=pillars, memory_bytes=left, on_damaged=on_damaged))
+        loaded.append(
+            load_frames(
+                source,
+                classes,
+                pillars=pillars,
+                velocity=config.detector.head.velocity or pillars.sweeps > 1,
+                memory_bytes=left,
+                on_damaged=on_damaged,
+            )
+        )
     frames, more = loaded[0], sum(loaded[1:], LoadedFrames())
     if frames and not any(class_counts(frames, classes).values()):
         raise _nothing_of(classes, labelled)

@@ -42,7 +42,10 @@ from sparse_core.common.console import LOG, progress_bar
 #: Detections, one record per frame, which --resume tracks again.
 BOXES = "boxes.jsonl"
 #: Fields of these records that tracking replaces.
-_OWN = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings", "embeddings", "time_ns")
+_OWN = (
+    *("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings", "embeddings"),
+    *("velocities", "time_ns"),
+)
 
 
 class _Waiting(NamedTuple):

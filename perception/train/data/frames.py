@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -34,12 +34,18 @@ class TrainingFrame:
             (:func:`~perception.scans.tensors.as_tensor`), with ages for several sweeps.
         boxes: (M, 7) float32, in the same frame.
         labels: (M,) int64 class indices, -1 for ignored objects.
+        velocities: (M, 2) float32 over the ground, m/s along x and y; NaN where unknown, the default.
     """
 
     frame_id: str
     points: FloatArray
     boxes: FloatArray
     labels: IntArray
+    velocities: FloatArray = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+
+    def __post_init__(self) -> None:
+        if len(self.velocities) != len(self.boxes):
+            object.__setattr__(self, "velocities", np.full((len(self.boxes), 2), np.nan, np.float32))
 
 
 class FrameReader(NamedTuple):
@@ -50,6 +56,7 @@ class FrameReader(NamedTuple):
         position: of the frame in the data set.
         labels: class index by class name.
         pillars: of the detector.
+        velocity: True to read velocities.
         bare: its boxes and labels, without points.
     """
 
@@ -57,11 +64,13 @@ class FrameReader(NamedTuple):
     position: int
     labels: Mapping[str, int]
     pillars: PillarConfig
+    velocity: bool
     bare: TrainingFrame
 
     def __call__(self) -> TrainingFrame:
         """Read the frame from its files."""
-        return _training_frame(self.data_set[self.position], self.labels, self.pillars)
+        frame = self.data_set[self.position]
+        return _training_frame(frame, self.labels, self.pillars, velocity=self.velocity)
 
 
 class LoadedFrames(Sequence[TrainingFrame]):
@@ -103,6 +112,7 @@ def load_frames(
     classes: Sequence[str],
     *,
     pillars: PillarConfig | None = None,
+    velocity: bool = False,
     memory_bytes: float = math.inf,
     on_damaged: Callable[[str], None] | None = None,
 ) -> LoadedFrames:
@@ -112,6 +122,7 @@ def load_frames(
         data_set: to read.
         classes: names in the order of their indices.
         pillars: of the detector, which may shrink and thin scans and read past ones; None: the default.
+        velocity: read velocities, which need the frames around each in a drive.
         memory_bytes: memory for points; further frames are read again at every use.
         on_damaged: called with the error of a damaged frame, which is then skipped.
 
@@ -126,7 +137,7 @@ def load_frames(
     entries: list[TrainingFrame | FrameReader] = []
     for position in range(len(data_set)):
         try:
-            frame = _training_frame(data_set[position], index, pillars)
+            frame = _training_frame(data_set[position], index, pillars, velocity=velocity)
         except DataError as error:
             if on_damaged is None:
                 raise
@@ -134,7 +145,9 @@ def load_frames(
             continue
         memory_bytes -= frame.points.nbytes
         bare = replace(frame, points=frame.points[:0])
-        entries.append(frame if memory_bytes >= 0 else FrameReader(data_set, position, index, pillars, bare))
+        entries.append(
+            frame if memory_bytes >= 0 else FrameReader(data_set, position, index, pillars, velocity, bare)
+        )
     return LoadedFrames(entries)
 
 
@@ -143,7 +156,9 @@ def without_points(frames: Iterable[TrainingFrame]) -> Iterable[TrainingFrame]:
     return frames.bare() if isinstance(frames, LoadedFrames) else frames
 
 
-def _training_frame(frame: Frame, index: Mapping[str, int], pillars: PillarConfig) -> TrainingFrame:
+def _training_frame(
+    frame: Frame, index: Mapping[str, int], pillars: PillarConfig, *, velocity: bool
+) -> TrainingFrame:
     cloud, covered = frame.cloud, frame.covered(frame.boxes)
     kept = [
         row for row, name in enumerate(frame.labels) if name in index and (covered is None or covered[row])
@@ -159,11 +174,15 @@ def _training_frame(frame: Frame, index: Mapping[str, int], pillars: PillarConfi
         boxes = boxes.copy()
         boxes[:, 2] += raised
         boxes[:, :6] /= np.float32(pillars.shrink)
+    velocities = frame.velocities if velocity else None
+    if velocities is None:
+        velocities = np.full((len(frame.boxes), 2), np.nan, np.float32)
     return TrainingFrame(
         frame.frame_id,
         points,
         boxes,
         np.array([index[frame.labels[row]] for row in kept], dtype=np.int64),
+        velocities[kept] / np.float32(pillars.shrink),
     )
 
 

@@ -6,7 +6,7 @@ Source: SECOND (Yan et al., Sensors 2018).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,12 +21,14 @@ class ObjectSample:
     Attributes:
         label: class index.
         box: (7,) float32 at the original position.
-        points: (P, C) float32 at the original position.
+        points: (P, C) float32 at the original position, with the trail of older ones.
+        velocity: (2,) float32 m/s; NaN if unknown.
     """
 
     label: int
     box: FloatArray
     points: FloatArray
+    velocity: FloatArray = field(default_factory=lambda: np.full(2, np.nan, np.float32))
 
 
 def collect_objects(
@@ -35,12 +37,12 @@ def collect_objects(
     """Collect objects with at least ``minimum_points`` points from all frames, by class index."""
     found: dict[int, list[ObjectSample]] = {}
     for frame in frames:
-        for box, label in zip(frame.boxes, frame.labels, strict=True):
+        for box, label, velocity in zip(frame.boxes, frame.labels, frame.velocities, strict=True):
             if label < 0:
                 continue
-            inside = points_in_box(frame.points, box)
+            inside = points_of_object(frame.points, box, velocity)
             if int(inside.sum()) >= minimum_points:
-                sample = ObjectSample(int(label), box.copy(), frame.points[inside].copy())
+                sample = ObjectSample(int(label), box.copy(), frame.points[inside].copy(), velocity.copy())
                 found.setdefault(int(label), []).append(sample)
     return found
 
@@ -100,6 +102,21 @@ def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:
         [cosine * delta[:, 0] + sine * delta[:, 1], cosine * delta[:, 1] - sine * delta[:, 0], delta[:, 2]],
         axis=1,
     )
+
+
+def points_of_object(points: FloatArray, box: FloatArray, velocity: FloatArray) -> np.ndarray:
+    """Return an (N,) mask of the points of an object, with those of past scans where it was then.
+
+    Args:
+        points: (N, C) with ages in the fifth column, if there is one.
+        box: (7,) now.
+        velocity: (2,) m/s; NaN: taken as 0.
+    """
+    if points.shape[1] == 4 or not np.isfinite(velocity).all():
+        return points_in_box(points, box)
+    brought = points[:, :3].copy()
+    brought[:, :2] += points[:, 4:5] * velocity
+    return points_in_box(brought, box)
 
 
 def points_in_box(points: FloatArray, box: FloatArray, *, margin_m: float = 0.0) -> np.ndarray:

@@ -21,6 +21,7 @@ from perception.train.losses import (
     heat_targets,
     network_losses,
     refine_samples,
+    velocity_loss,
 )
 
 Street = Callable[[int], TrainingFrame]
@@ -32,7 +33,8 @@ def head(tiny_config: DetectorConfig) -> CentreHead:
 
 
 def one_frame(boxes: list[list[float]], labels: list[int]) -> Batch:
-    return Batch([torch.zeros(0, 4)], torch.tensor([boxes]), torch.tensor([labels]))
+    unknown = torch.full((1, len(boxes), 2), torch.nan)
+    return Batch([torch.zeros(0, 4)], torch.tensor([boxes]), torch.tensor([labels]), unknown)
 
 
 def car(x: float, y: float) -> list[float]:
@@ -107,7 +109,7 @@ def test_losses_are_finite_and_repeatable(tiny_config: DetectorConfig, street: S
     network = Network(tiny_config).train()
     frames = [street(0), street(1)]
     first, second = losses_of(network, frames), losses_of(network, frames)
-    assert set(first) == set(LOSS_WEIGHTS) - {"teacher_heat", "teacher_map"}
+    assert set(first) == set(LOSS_WEIGHTS) - {"teacher_heat", "teacher_map", "velocity"}
     assert all(value.isfinite() and value > 0 for value in first.values())
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -177,3 +179,32 @@ def test_one_street_can_be_learned(tiny_training: TrainConfig, street: Street) -
         totals.append(float(total.detach()))
     assert np.isfinite(totals).all()
     assert np.mean(totals[-3:]) < 0.6 * np.mean(totals[:3])
+
+
+def test_velocities_are_learned_where_they_are_known(tiny_config: DetectorConfig, street: Street) -> None:
+    torch.manual_seed(0)
+    config = replace(tiny_config, head=replace(tiny_config.head, velocity=True))
+    network = Network(config).train()
+    frame = street(0)
+    assert losses_of(network, [frame])["velocity"] == 0
+    known = frame.velocities.copy()
+    known[0] = [5.0, 0.0]
+    loss = losses_of(network, [replace(frame, velocities=known)])["velocity"]
+    assert loss > 1
+    loss.backward()
+    assert network.velocity is not None
+    assert network.velocity.out.weight.grad is not None
+    assert network.velocity.out.weight.grad.any()
+    # The features of the refinement learn motion, too.
+    assert network.encoder.points.linear.weight.grad is not None
+    assert all(value.grad.isfinite().all() for value in network.parameters() if value.grad is not None)
+
+
+def test_the_loss_of_velocities_ignores_the_unknown_and_poor_boxes() -> None:
+    found = torch.tensor([[1.0, 0.0], [9.0, 9.0], [7.0, 7.0]], requires_grad=True)
+    wanted = torch.tensor([[2.0, 0.0], [torch.nan, 0.0], [0.0, 0.0]])
+    loss = velocity_loss(found, wanted, torch.tensor([True, True, False]))
+    assert float(loss.detach()) == pytest.approx(0.75)
+    loss.backward()
+    assert found.grad is not None
+    assert found.grad[1:].tolist() == [[0, 0], [0, 0]]
