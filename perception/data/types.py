@@ -81,7 +81,9 @@ class Frame:
         """The scan in the LiDAR frame, with the points of past scans if ``sweeps`` is not 0."""
         if self.sweeps == 0:
             return self.alone
-        return merge_scans(self.alone, past_scans(self, () if self.drive is None else self.drive.past()))
+        if self.drive is None:
+            return merge_scans(self.alone, ())
+        return merge_scans(self.drive.frame.alone, past_scans(self, self.drive.past()))
 
     @cached_property
     def alone(self) -> PointCloud:
@@ -224,8 +226,21 @@ class DataSet(Sequence[Frame]):
         frame, names = self.frame(frame_id), self.drive_of(frame_id)
         if frame_id not in names:
             return replace(frame, sweeps=self.sweeps) if self.sweeps else frame
-        place = DrivePlace(frame, self.frame, names, names.index(frame_id), self.sweeps, self.max_age_s)
+        if self.sweeps:
+            frame = self._recent(frame_id)
+        find = self._recent if self.sweeps else self.frame
+        place = DrivePlace(frame, find, names, names.index(frame_id), self.sweeps, self.max_age_s)
         return replace(frame, sweeps=self.sweeps, drive=place)
+
+    def _recent(self, frame_id: str) -> Frame:
+        """Return a frame; the latest ones are kept, so that a drive in order reads each scan once."""
+        kept: dict[str, Frame] = self.__dict__.setdefault("_kept", {})
+        frame = kept.pop(frame_id, None) or self.frame(frame_id)
+        kept[frame_id] = frame
+        # Twice as many as a frame needs, because the next frame asks for them in another order.
+        while len(kept) > 2 * (self.sweeps + 1):
+            kept.pop(next(iter(kept)))
+        return frame
 
     def with_sweeps(self, sweeps: int, max_age_s: float = math.inf) -> Self:
         """Return the data set with up to ``sweeps`` earlier scans merged into each frame.
@@ -236,6 +251,7 @@ class DataSet(Sequence[Frame]):
             return self
         changed = copy.copy(self)
         changed.sweeps, changed.max_age_s = sweeps, max_age_s
+        changed.__dict__.pop("_kept", None)
         return changed
 
     def drive_of(self, frame_id: str) -> Sequence[str]:

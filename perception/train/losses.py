@@ -90,6 +90,12 @@ def heat_targets(
     )
 
 
+def _unlabelled(batch: Batch, classes: int) -> Tensor:
+    """Return a (B, classes, 1, 1) mask of the classes that the labels of each frame cannot have."""
+    rows = torch.arange(classes, device=batch.unlabelled.device)
+    return (batch.unlabelled[:, :, None] == rows).any(dim=1)[:, :, None, None]
+
+
 def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return the penalty-reduced focal loss (CornerNet, Law and Deng 2018, equation 1), per peak."""
     logits = logits.float()
@@ -109,7 +115,7 @@ def soft_focal_loss(
     Args:
         logits, teacher_logits: (B, classes, H, W).
         peaks: the same shape, bool: centre cells of the objects.
-        ignored: (B, 1, H, W) bool cells that do not count.
+        ignored: (B, 1 or classes, H, W) bool cells that do not count.
     """
     logits, target = logits.float(), torch.sigmoid(teacher_logits.float())
     entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
@@ -148,6 +154,8 @@ class RefineSamples(NamedTuple):
         objects: (R, 7) best object of the same class and frame.
         overlap: (R,) 3D IoU with it, 0 without an object.
         velocities: (R, 2) its velocity, m/s; NaN if unknown.
+        counted: (R,) bool, False for boxes of a class that the labels of the frame cannot have; None: all
+            count.
     """
 
     boxes: Tensor
@@ -156,6 +164,7 @@ class RefineSamples(NamedTuple):
     objects: Tensor
     overlap: Tensor
     velocities: Tensor
+    counted: Tensor | None = None
 
 
 def refine_samples(
@@ -184,6 +193,9 @@ def refine_samples(
         ]
     )
     labels = torch.cat([proposals.labels[:, :keep].reshape(-1), truth_labels.repeat_interleave(jitters)])
+    counted = None
+    if batch.unlabelled.shape[1]:
+        counted = (batch.unlabelled[box_frames] != labels[:, None]).all(dim=1)
     same = (box_frames[:, None] == truth_frame) & (labels[:, None] == truth_labels)
     close = torch.cdist(boxes[:, :2], truth[:, :2]) < 8.0
     row, column = (same & close).nonzero(as_tuple=True)
@@ -191,9 +203,13 @@ def refine_samples(
     overlap[row, column] = rotated_iou_pairs(boxes[row], truth[column], metric="3d").float()
     if len(truth) == 0:
         unknown = boxes.new_full((len(boxes), 2), torch.nan)
-        return RefineSamples(boxes, box_frames, labels, boxes, overlap.new_zeros(len(boxes)), unknown)
+        nothing = overlap.new_zeros(len(boxes))
+        return RefineSamples(boxes, box_frames, labels, boxes, nothing, unknown, counted)
     best, owner = overlap.max(dim=1)
-    return RefineSamples(boxes, box_frames, labels, truth[owner], best, truth_velocities[owner])
+    if counted is not None:
+        # A pasted object is known, whatever the labels can have.
+        counted |= best > 0
+    return RefineSamples(boxes, box_frames, labels, truth[owner], best, truth_velocities[owner], counted)
 
 
 def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks, *, turn: bool) -> Tensor:
@@ -250,7 +266,9 @@ def refine_losses(
         losses["flip"] = losses["flip"] + torch.where(good, flip, 0.0).sum() / count
         boxes = refined.detach()
         fit = _fit_target(boxes, samples, small)
-        losses["fit"] = losses["fit"] + F.binary_cross_entropy_with_logits(output.fit_logits, fit) * share
+        weight = None if samples.counted is None else samples.counted.float()
+        error = F.binary_cross_entropy_with_logits(output.fit_logits, fit, weight)
+        losses["fit"] = losses["fit"] + error * share
     return losses
 
 
@@ -316,15 +334,18 @@ def network_losses(
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]
     targets = heat_targets(network.head, batch, (rows, columns), peaks)
+    ignored = targets.ignored
+    if batch.unlabelled.shape[1]:
+        ignored = ignored | _unlabelled(batch, len(network.head.config.classes))
     losses = {
-        "heat": focal_loss(maps.heat_logits, targets.heat, targets.ignored, ranks),
+        "heat": focal_loss(maps.heat_logits, targets.heat, ignored, ranks),
         "box": box_loss(network.head, maps.features, targets, ranks),
     }
     if teacher is not None:
         with torch.no_grad():
             taught = teacher.maps(pillars)
         losses["teacher_heat"] = soft_focal_loss(
-            maps.heat_logits, taught.heat_logits, targets.heat == 1.0, targets.ignored, ranks
+            maps.heat_logits, taught.heat_logits, targets.heat == 1.0, ignored, ranks
         )
         losses["teacher_map"] = map_loss(maps, taught, targets, ranks)
     if len(network.refinements):

@@ -28,12 +28,14 @@ class Batch:
         boxes: (B, M, 7) float32, padded with zeros.
         labels: (B, M) int64; -1 for ignored objects, -2 for padding.
         velocities: (B, M, 2) float32, m/s; NaN where unknown.
+        unlabelled: (B, U) int64 classes that the labels of a frame cannot have, padded with -2.
     """
 
     clouds: list[Tensor]
     boxes: Tensor
     labels: Tensor
     velocities: Tensor
+    unlabelled: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """Move the batch to another device."""
@@ -44,7 +46,7 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        parts = (change(part) for part in (self.boxes, self.labels, self.velocities))
+        parts = map(change, (self.boxes, self.labels, self.velocities, self.unlabelled))
         return Batch([change(cloud) for cloud in self.clouds], *parts)
 
 
@@ -97,11 +99,14 @@ def collate(frames: Sequence[TrainingFrame]) -> Batch:
     boxes = torch.zeros(len(frames), most, 7, dtype=torch.float32)
     labels = torch.full((len(frames), most), PADDING, dtype=torch.int64)
     velocities = torch.full((len(frames), most, 2), torch.nan)
+    missing = max((len(frame.unlabelled) for frame in frames), default=0)
+    unlabelled = torch.full((len(frames), missing), PADDING, dtype=torch.int64)
     for row, frame in enumerate(frames):
+        unlabelled[row, : len(frame.unlabelled)] = torch.tensor(frame.unlabelled, dtype=torch.int64)
         velocities[row, : len(frame.boxes)] = torch.from_numpy(frame.velocities)
         boxes[row, : len(frame.boxes)] = torch.from_numpy(frame.boxes)
         labels[row, : len(frame.labels)] = torch.from_numpy(frame.labels)
-    return Batch([torch.from_numpy(frame.points) for frame in frames], boxes, labels, velocities)
+    return Batch([torch.from_numpy(frame.points) for frame in frames], boxes, labels, velocities, unlabelled)
 
 
 def batches(

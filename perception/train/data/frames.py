@@ -35,6 +35,7 @@ class TrainingFrame:
         boxes: (M, 7) float32, in the same frame.
         labels: (M,) int64 class indices, -1 for ignored objects.
         velocities: (M, 2) float32 over the ground, m/s along x and y; NaN where unknown, the default.
+        unlabelled: class indices that the labels of the data set cannot have.
     """
 
     frame_id: str
@@ -42,10 +43,42 @@ class TrainingFrame:
     boxes: FloatArray
     labels: IntArray
     velocities: FloatArray = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    unlabelled: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.velocities) != len(self.boxes):
             object.__setattr__(self, "velocities", np.full((len(self.boxes), 2), np.nan, np.float32))
+
+
+class LabelIndex(NamedTuple):
+    """Class indices of the labels of a data set; labels with other names become background.
+
+    Attributes:
+        rows: class index by name in labels, or :data:`IGNORED`.
+        unlabelled: indices of the classes that the labels cannot have.
+    """
+
+    rows: dict[str, int]
+    unlabelled: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, data_set: DataSet, classes: Sequence[str], names: Mapping[str, str]) -> LabelIndex:
+        """Return the index of a data set.
+
+        Args:
+            data_set: of the labels.
+            classes: names in the order of their indices.
+            names: class by name in labels, "" to ignore; without it, similar classes of the data set are
+                ignored.
+        """
+        own = {name: position for position, name in enumerate(classes)}
+        if not names:
+            return cls(dict.fromkeys(data_set.neighbours.values(), IGNORED) | own)
+        rows = own | {name: own.get(meant, IGNORED) for name, meant in names.items()}
+        labelled = (
+            {rows.get(name, IGNORED) for name in data_set.classes} if data_set.classes else own.values()
+        )
+        return cls(rows, tuple(row for row in own.values() if row not in labelled))
 
 
 class FrameReader(NamedTuple):
@@ -54,7 +87,7 @@ class FrameReader(NamedTuple):
     Attributes:
         data_set: of the frame.
         position: of the frame in the data set.
-        labels: class index by class name.
+        labels: class indices by names in labels.
         pillars: of the detector.
         velocity: True to read velocities.
         bare: its boxes and labels, without points.
@@ -62,7 +95,7 @@ class FrameReader(NamedTuple):
 
     data_set: DataSet
     position: int
-    labels: Mapping[str, int]
+    labels: LabelIndex
     pillars: PillarConfig
     velocity: bool
     bare: TrainingFrame
@@ -113,16 +146,18 @@ def load_frames(
     *,
     pillars: PillarConfig | None = None,
     velocity: bool = False,
+    names: Mapping[str, str] | None = None,
     memory_bytes: float = math.inf,
     on_damaged: Callable[[str], None] | None = None,
 ) -> LoadedFrames:
-    """Read every frame of a data set; types that are neither a class nor a neighbour become background.
+    """Read every frame of a data set; see :class:`LabelIndex` for the classes of its labels.
 
     Args:
         data_set: to read.
         classes: names in the order of their indices.
         pillars: of the detector, which may shrink and thin scans and read past ones; None: the default.
         velocity: read velocities, which need the frames around each in a drive.
+        names: class by name in labels, see :class:`~perception.config.TrainConfig`.
         memory_bytes: memory for points; further frames are read again at every use.
         on_damaged: called with the error of a damaged frame, which is then skipped.
 
@@ -132,8 +167,7 @@ def load_frames(
     pillars = pillars or PillarConfig()
     # Kinds without sweeps give single scans.
     data_set = data_set.with_sweeps(pillars.sweeps - 1, pillars.max_age_s)
-    index = dict.fromkeys(data_set.neighbours.values(), IGNORED)
-    index |= {name: position for position, name in enumerate(classes)}
+    index = LabelIndex.of(data_set, classes, names or {})
     entries: list[TrainingFrame | FrameReader] = []
     for position in range(len(data_set)):
         try:
@@ -157,11 +191,13 @@ def without_points(frames: Iterable[TrainingFrame]) -> Iterable[TrainingFrame]:
 
 
 def _training_frame(
-    frame: Frame, index: Mapping[str, int], pillars: PillarConfig, *, velocity: bool
+    frame: Frame, index: LabelIndex, pillars: PillarConfig, *, velocity: bool
 ) -> TrainingFrame:
     cloud, covered = frame.cloud, frame.covered(frame.boxes)
     kept = [
-        row for row, name in enumerate(frame.labels) if name in index and (covered is None or covered[row])
+        row
+        for row, name in enumerate(frame.labels)
+        if name in index.rows and (covered is None or covered[row])
     ]
     seen = frame.covered(cloud.points)
     if seen is not None:
@@ -181,8 +217,9 @@ def _training_frame(
         frame.frame_id,
         points,
         boxes,
-        np.array([index[frame.labels[row]] for row in kept], dtype=np.int64),
+        np.array([index.rows[frame.labels[row]] for row in kept], dtype=np.int64),
         velocities[kept] / np.float32(pillars.shrink),
+        index.unlabelled,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from perception import PointCloud
 from perception.data import CameraCalibration, frame_beside, objects_from_boxes, open_data_set
+from perception.data import types as data_types
 from perception.data.kitti import KittiSequence, write_calibration
 from perception.errors import DataError
 from perception.io import save_point_cloud
@@ -148,3 +149,17 @@ def test_velocities_over_the_ground_come_from_tracks(long_drive: Path) -> None:
     assert np.isnan(frames[0].velocities[2]).all()
     (long_drive / "poses.txt").unlink()
     assert open_data_set(long_drive)[0].velocities is None
+
+
+def test_a_drive_in_order_reads_each_scan_once(long_drive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    load = data_types.load_point_cloud
+
+    def counted(path: Path, **options: object) -> PointCloud:
+        read.append(path.stem)
+        return load(path, **options)
+
+    monkeypatch.setattr(data_types, "load_point_cloud", counted)
+    clouds = [frame.cloud for frame in open_data_set(long_drive, sweeps=2)]
+    assert [len(cloud) for cloud in clouds] == [3, 6, 9, 9]
+    assert read == [f"{number:06d}" for number in range(4)]

@@ -10,18 +10,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perception.config import TrainConfig
+from perception.checkpoints.weights import save_weights
+from perception.config import TrainConfig, load_config
 from perception.data import CameraCalibration, objects_from_boxes, open_data_set
-from perception.data.kitti import write_calibration
+from perception.data.dair_v2x import DairV2xSide
+from perception.data.kitti import KittiDataSet, write_calibration
+from perception.data.nuscenes import NuScenesDataSet
+from perception.detector import Detector
 from perception.errors import DataError
+from perception.model.network import Network
 from perception.train.data.frames import (
+    IGNORED,
+    LabelIndex,
     LoadedFrames,
     TrainingFrame,
     class_counts,
     load_frames,
     with_measured_sizes,
 )
-from perception.train.run import train
+from perception.train.fine_tune import FineTune
+from perception.train.run import train, training_part
 from perception.train.trainer import Trainer
 
 CLASSES = ("Car", "Pedestrian")
@@ -121,3 +129,81 @@ def test_training_reads_past_scans(
     trainer = Trainer(config, tmp_path / "run", frames, extra=alone)
     assert trainer.run(show_progress=False)
     assert trainer.averaged_network().encoder.points.linear.in_features == 10
+
+
+def test_names_of_labels_stand_for_classes(
+    street: Callable[[int], TrainingFrame], kitti_folder: Path, tmp_path: Path
+) -> None:
+    """Cars are vehicles, pedestrians are ignored, and the labels cannot have buses."""
+    data_set = open_data_set(kitti_folder, "train")
+    classes, names = ("bus", "vehicle"), {"Car": "vehicle", "Truck": "vehicle", "Pedestrian": ""}
+    index = LabelIndex.of(data_set, classes, names)
+    assert (index.rows["Car"], index.rows["Pedestrian"], index.unlabelled) == (1, IGNORED, (0,))
+    frames = load_frames(data_set, classes, names=names)
+    assert sorted(frames[0].labels.tolist()) == [IGNORED, IGNORED, 1, 1]
+    assert frames[0].unlabelled == (0,)
+    again = load_frames(data_set, classes, names=names, memory_bytes=0)[0]
+    assert again.unlabelled == (0,)
+    # Without a table, names must be those of the classes, all classes count, and the rest is background.
+    plain = load_frames(data_set, CLASSES)
+    assert plain[0].unlabelled == ()
+    assert load_frames(data_set, ("Car",))[0].labels.tolist() == [0, 0]
+
+
+def test_the_ten_classes_of_every_data_set() -> None:
+    config = load_config(TrainConfig, Path("perception/configs/pointpillars-ten.yaml"))
+    classes = config.detector.head.classes
+    assert sorted(classes) == sorted(NuScenesDataSet.classes)
+    missing = {}
+    for kind in (NuScenesDataSet, KittiDataSet, DairV2xSide):
+        index = LabelIndex.of(kind, classes, config.names)
+        # Every name in the labels means a class, or is ignored on purpose.
+        assert set(kind.classes) <= set(index.rows)
+        missing[kind.kind] = {classes[row] for row in index.unlabelled}
+    assert missing["nuScenes"] == set()
+    assert missing[KittiDataSet.kind] == {
+        "bus", "trailer", "construction_vehicle", "motorcycle", "traffic_cone", "barrier"
+    }  # fmt: skip
+    assert missing[DairV2xSide.kind] == {"trailer", "construction_vehicle", "barrier"}
+
+
+def test_parts_of_data_sets(
+    street: Callable[[int], TrainingFrame], kitti_folder: Path, tmp_path: Path
+) -> None:
+    assert len(training_part(kitti_folder)) == 3
+    assert training_part(f"{kitti_folder}@val").frame_ids == ["000003"]
+    assert len(training_part(f"{kitti_folder}@all")) == 4
+    drive = write_sequence(tmp_path / "a@drive", street)
+    assert len(training_part(drive, whole=True)) == 3
+    with pytest.raises(DataError, match="no split 'train'"):
+        training_part(drive)
+
+
+def test_a_training_with_names_sweeps_and_velocities(
+    street: Callable[[int], TrainingFrame], tiny_training: TrainConfig, kitti_folder: Path, tmp_path: Path
+) -> None:
+    """A drive and single frames, whose labels name other classes, from weights for one scan."""
+    classes = ("vehicle", "walker", "cone")
+    head = replace(tiny_training.detector.head, classes=classes, velocity=True)
+    detector = replace(
+        tiny_training.detector, head=head, pillars=replace(tiny_training.detector.pillars, sweeps=3)
+    )
+    config = replace(
+        tiny_training,
+        steps=2,
+        detector=detector,
+        names={"Car": "vehicle", "Pedestrian": "walker", "Cyclist": ""},
+        augment=replace(tiny_training.augment, paste={}, paste_rest=3),
+    )
+    drive = write_sequence(tmp_path / "drive", street)
+    source = tmp_path / "source.safetensors"
+    save_weights(Network(tiny_training.detector), source)
+    outcome = train(
+        config, f"{drive}@all", tmp_path / "run", extra=[kitti_folder], show_progress=False,
+        fine_tune=FineTune(str(source)), check=True,
+    )  # fmt: skip
+    assert outcome.finished
+    found = Detector.from_pretrained(tmp_path / "run" / "weights.safetensors")
+    assert found.config.head.classes == classes
+    assert found.config.pillars.sweeps == 3
+    assert "velocity" in (tmp_path / "run" / "log.csv").read_text().splitlines()[0]

@@ -34,7 +34,9 @@ def head(tiny_config: DetectorConfig) -> CentreHead:
 
 def one_frame(boxes: list[list[float]], labels: list[int]) -> Batch:
     unknown = torch.full((1, len(boxes), 2), torch.nan)
-    return Batch([torch.zeros(0, 4)], torch.tensor([boxes]), torch.tensor([labels]), unknown)
+    return Batch(
+        [torch.zeros(0, 4)], torch.tensor([boxes]), torch.tensor([labels]), unknown, torch.zeros(1, 0).long()
+    )
 
 
 def car(x: float, y: float) -> list[float]:
@@ -208,3 +210,45 @@ def test_the_loss_of_velocities_ignores_the_unknown_and_poor_boxes() -> None:
     loss.backward()
     assert found.grad is not None
     assert found.grad[1:].tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_class_that_the_labels_cannot_have_teaches_nothing(
+    tiny_config: DetectorConfig, street: Street
+) -> None:
+    """Pedestrians without labels: neither their heat nor boxes of their class count as false."""
+    torch.manual_seed(0)
+    network = Network(tiny_config).eval()
+    frame = street(0)
+    cars = frame.labels == 0
+    bare = replace(frame, boxes=frame.boxes[cars], labels=frame.labels[cars])
+    unlabelled = replace(bare, unlabelled=(1,))
+    gradients = {}
+    for name, given in (("background", bare), ("unlabelled", unlabelled)):
+        network.zero_grad()
+        losses = losses_of(network, [given])
+        losses["heat"].backward(retain_graph=True)
+        assert network.head.heat.bias.grad is not None
+        gradients[name] = network.head.heat.bias.grad.clone()
+    assert gradients["background"][0] == gradients["unlabelled"][0]
+    assert gradients["background"][1] > 0
+    assert gradients["unlabelled"][1] == 0
+    batch = collate([unlabelled, frame])
+    assert batch.unlabelled.tolist() == [[1], [-2]]
+    with torch.no_grad():
+        proposals = network.propose(network.maps(make_pillars(batch.clouds, tiny_config.pillars)))
+    proposals = proposals._replace(labels=torch.arange(proposals.labels.numel()).view(2, -1) % 2)
+    samples = refine_samples(proposals, batch, torch.Generator().manual_seed(0), keep=6, jitters=1)
+    assert samples.counted is not None
+    assert torch.equal(samples.counted, (samples.frames == 1) | (samples.labels == 0))
+    assert not samples.counted.all()
+    # A pasted pedestrian is known all the same.
+    pasted = collate([replace(frame, unlabelled=(1,))])
+    copies = refine_samples(proposals._replace(
+        boxes=proposals.boxes[:1], scores=proposals.scores[:1], labels=proposals.labels[:1]
+    ), pasted, torch.Generator().manual_seed(0), keep=0, jitters=1)  # fmt: skip
+    assert copies.counted is not None
+    assert (copies.labels == 1).any()
+    assert copies.counted[copies.overlap > 0].all()
+    # Its heat is a peak, too.
+    heat = losses_of(network, [replace(frame, unlabelled=(1,))])["heat"]
+    assert heat > losses_of(network, [unlabelled])["heat"]
