@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from perception.config.backbone import BackboneConfig
+from perception.config.backbone import BackboneConfig, CentreConfig
 from perception.config.checks import check, check_classes, finite_pair
 from perception.config.pillars import PillarConfig
 from perception.errors import ConfigError
@@ -206,6 +206,14 @@ class DetectorConfig:
             "false without a refinement (refine.enabled), whose features it reads",
             self.head.velocity,
         )
+        if isinstance(self.backbone, CentreConfig):
+            count = 6 if self.head.velocity else 5
+            check(
+                len(self.backbone.layers) == count,
+                "backbone.layers",
+                f"{count} counts with head.velocity {self.head.velocity}",
+                self.backbone.layers,
+            )
         for name in ("report_thresholds", "footprints_m"):
             check_classes(f"nms.{name}", getattr(self.nms, name), self.head.classes)
         if self.pillars.open:
