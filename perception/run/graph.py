@@ -277,7 +277,8 @@ class FrameRunner:
             if known is not None and points <= known.room.points:
                 return known
             room = self._guess_room(batch_size) if known is None else known.room
-        room = room._replace(points=_rounded(points, _LEAST_POINTS))
+        # The first scans of a drive have few past scans, so later ones would need a larger graph.
+        room = room._replace(points=_rounded(points, _LEAST_POINTS * self.config.pillars.sweeps))
         if known is not None:
             if known.room.holds(room):
                 return known
