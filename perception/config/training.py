@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from perception.class_names import same_class, unknown_class
-from perception.config.checks import check
+from perception.config.checks import check, check_classes
 from perception.config.detector import DetectorConfig
 from perception.errors import ConfigError
 
@@ -122,6 +122,12 @@ class TrainConfig:
         memory_gb: memory for points, shared by the processes; further frames are read again for each use.
         checkpoint_every: steps between checkpoints.
         seed: seed of all random numbers.
+        names: class of the detector by name in labels, "" for objects to ignore. With such a table,
+            classes that the labels of a data set cannot have are ignored in its frames: their absence teaches
+            nothing.
+            Names of classes stand for themselves. Empty: labels have the names of the classes, and all others
+            are background, except similar ones (:attr:`DataSet.neighbours
+            <perception.data.DataSet.neighbours>`).
         teacher: finished weights whose maps the detector also learns to reproduce: a shipped name or a file.
             Empty: none. They must have the same pillars, classes and map as the detector.
     """
@@ -141,6 +147,7 @@ class TrainConfig:
     memory_gb: float = 4.0
     checkpoint_every: int = 500
     seed: int = 0
+    names: dict[str, str] = field(default_factory=dict)
     teacher: str = ""
 
     def __post_init__(self) -> None:
@@ -158,6 +165,7 @@ class TrainConfig:
         )
         check(0 <= self.extra_share < 1, "extra_share", "in [0, 1)", self.extra_share)
         classes = self.detector.head.classes
+        check_classes("names", filter(None, self.names.values()), classes)
         for name in self.augment.paste if self.augment.paste != AugmentConfig().paste else ():
             # Ignore other unknown classes: one table may serve several detectors.
             if name not in classes and same_class(name, classes) is not None:

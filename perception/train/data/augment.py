@@ -9,7 +9,14 @@ import numpy as np
 
 from perception.config import AugmentConfig
 from perception.train.data.frames import IGNORED, SensorKind, TrainingFrame
-from perception.train.data.objects import Bearings, ObjectSample, local_positions, points_in_box, shadowed
+from perception.train.data.objects import (
+    Bearings,
+    ObjectSample,
+    local_positions,
+    points_in_box,
+    points_of_object,
+    shadowed,
+)
 from perception.train.data.sensors import change_sensor
 from perception.types import FloatArray
 
@@ -37,7 +44,7 @@ def paste_objects(
     random: np.random.Generator,
 ) -> TrainingFrame:
     """Paste objects of other frames until the frame has the configured number of each class."""
-    boxes, labels = list(frame.boxes), list(frame.labels)
+    boxes, labels, velocities = list(frame.boxes), list(frame.labels), list(frame.velocities)
     pasted: list[FloatArray] = []
     bearings = Bearings(frame.points)
     for index, name in enumerate(classes):
@@ -50,6 +57,7 @@ def paste_objects(
             sample = _on_ground(sample, frame.points[bearings.rows(sample.box, margin_m=3.6)])
             boxes.append(sample.box)
             labels.append(index)
+            velocities.append(sample.velocity)
             pasted.append(sample.points)
     if not pasted:
         return frame
@@ -63,6 +71,7 @@ def paste_objects(
         points=points,
         boxes=np.array(boxes, dtype=np.float32).reshape(-1, 7),
         labels=np.array(labels, dtype=np.int64),
+        velocities=np.array(velocities, dtype=np.float32).reshape(-1, 2),
     )
     return cast_shadows(filled, first=len(frame.boxes)) if config.paste_shadows else filled
 
@@ -96,13 +105,16 @@ def _pool(objects: Sequence[ObjectSample], sensor: SensorKind, least: int) -> Se
 
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
     """Rotate an object around the sensor, and sometimes move it away and thin it as distance would."""
-    points, box = sample.points, sample.box.copy()
+    points, box, velocity = sample.points, sample.box.copy(), sample.velocity
     if config.quarter_turns:
-        points, boxes = _quarter_turned(points, box[None], int(random.integers(4)))
-        box = boxes[0]
+        quarters = int(random.integers(4))
+        points, boxes = _quarter_turned(points, box[None], quarters)
+        box, velocity = boxes[0], np.rint(_rotation(quarters * np.pi / 2)) @ velocity
     elif random.random() < 0.5:
         azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
-        points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
+        turn = float(random.uniform(-view, view) - azimuth)
+        points, box = _rotated(points, box, turn)
+        velocity = _rotation(turn) @ velocity
     if config.shift_m:
         points, shift = points.copy(), random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
         points[:, :2] += shift
@@ -115,7 +127,7 @@ def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Genera
         points = points[keep].copy()
         points[:, :3] += shift
         box[:3] += shift
-    return ObjectSample(sample.label, box, points)
+    return ObjectSample(sample.label, box, points, velocity)
 
 
 def _rotated(points: FloatArray, box: FloatArray, angle_rad: float) -> tuple[FloatArray, FloatArray]:
@@ -156,7 +168,7 @@ def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
     points, box = sample.points.copy(), sample.box.copy()
     points[:, 2] += shift
     box[2] += shift
-    return ObjectSample(sample.label, box, points)
+    return ObjectSample(sample.label, box, points, sample.velocity)
 
 
 def _collides(box: FloatArray, others: Sequence[FloatArray] | FloatArray) -> bool:
@@ -192,8 +204,9 @@ def disturb_objects(
     """Rotate and shift each object on its own, unless it would hit another."""
     if config.object_noise_m == 0 and config.object_noise_rad == 0:
         return frame
-    points, boxes = frame.points.copy(), frame.boxes.copy()
+    points, boxes, velocities = frame.points.copy(), frame.boxes.copy(), frame.velocities.copy()
     bearings = Bearings(points)
+    everything = np.arange(len(points))
     for row in range(len(boxes)):
         turn = 0.0 if config.quarter_turns else float(random.normal(0.0, config.object_noise_rad))
         shift = random.normal(0.0, config.object_noise_m, size=3).astype(np.float32) * [1.0, 1.0, 0.3]
@@ -202,41 +215,48 @@ def disturb_objects(
         moved[6] += turn
         if _collides(moved, np.delete(boxes, row, axis=0)):
             continue
-        rows = bearings.rows(boxes[row])
-        inside = rows[points_in_box(points[rows], boxes[row])]
+        # Older points of a moving object lie at other bearings.
+        rows = bearings.rows(boxes[row]) if points.shape[1] == 4 else everything
+        inside = rows[points_of_object(points[rows], boxes[row], velocities[row])]
         local = local_positions(points[inside], boxes[row])
         local[:, :2] = local[:, :2] @ _rotation(float(moved[6])).T
         points[inside, :3] = local + moved[:3]
         boxes[row] = moved
-    return replace(frame, points=points, boxes=boxes)
+        velocities[row] = _rotation(turn) @ velocities[row]
+    return replace(frame, points=points, boxes=boxes, velocities=velocities)
 
 
 def transform_scene(
     frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator
 ) -> TrainingFrame:
     """Flip, rotate, scale and shift the whole frame."""
-    points, boxes = frame.points.copy(), frame.boxes.copy()
+    points, boxes, velocities = frame.points.copy(), frame.boxes.copy(), frame.velocities.copy()
     if config.flip and random.random() < 0.5:
         points[:, 1] *= -1
         boxes[:, 1] *= -1
         boxes[:, 6] *= -1
+        velocities[:, 1] *= -1
     if config.quarter_turns:
-        points, boxes = _quarter_turned(points, boxes, int(random.integers(4)))
+        quarters = int(random.integers(4))
+        points, boxes = _quarter_turned(points, boxes, quarters)
+        velocities = velocities @ np.rint(_rotation(quarters * np.pi / 2)).T
     else:
         angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
         turn = _rotation(angle)
         points[:, :2] = points[:, :2] @ turn.T
         boxes[:, :2] = boxes[:, :2] @ turn.T
         boxes[:, 6] += angle
+        velocities = velocities @ turn.T
     factor = np.float32(random.uniform(1 - config.scale, 1 + config.scale))
     points[:, :3] *= factor
     boxes[:, :6] *= factor
+    velocities *= factor
     shift = random.normal(0.0, config.translation_m, size=3).astype(np.float32)
     if config.shift_m:
         shift[:2] += random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
     points[:, :3] += shift
     boxes[:, :3] += shift
-    return replace(frame, points=points, boxes=boxes)
+    return replace(frame, points=points, boxes=boxes, velocities=velocities)
 
 
 def drop_points(frame: TrainingFrame, share: float, random: np.random.Generator) -> TrainingFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,13 +22,15 @@ class ObjectSample:
     Attributes:
         label: class index.
         box: (7,) float32 at the original position.
-        points: (P, 4) float32 at the original position.
+        points: (P, C) float32 at the original position, with the trail of older ones.
+        velocity: (2,) float32 m/s; NaN if unknown.
         sensor: of the frame.
     """
 
     label: int
     box: FloatArray
     points: FloatArray
+    velocity: FloatArray = field(default_factory=lambda: np.full(2, np.nan, np.float32))
     sensor: SensorKind = ANY_SENSOR
 
 
@@ -38,14 +40,13 @@ def collect_objects(
     """Collect objects with at least ``minimum_points`` points from all frames, by class index."""
     found: dict[int, list[ObjectSample]] = {}
     for frame in frames:
-        for box, label in zip(frame.boxes, frame.labels, strict=True):
+        for box, label, velocity in zip(frame.boxes, frame.labels, frame.velocities, strict=True):
             if label < 0:
                 continue
-            inside = points_in_box(frame.points, box)
+            inside = points_of_object(frame.points, box, velocity)
             if int(inside.sum()) >= minimum_points:
-                sample = ObjectSample(
-                    int(label), box.copy(), frame.points[inside].copy(), sensor=frame.sensor
-                )
+                points = frame.points[inside].copy()
+                sample = ObjectSample(int(label), box.copy(), points, velocity.copy(), frame.sensor)
                 found.setdefault(int(label), []).append(sample)
     return found
 
@@ -151,6 +152,21 @@ def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:
     delta[:, 0] = cosine * x + sine * y
     delta[:, 1] = cosine * y - sine * x
     return delta
+
+
+def points_of_object(points: FloatArray, box: FloatArray, velocity: FloatArray) -> np.ndarray:
+    """Return an (N,) mask of the points of an object, with those of past scans where it was then.
+
+    Args:
+        points: (N, C) with ages in the fifth column, if there is one.
+        box: (7,) now.
+        velocity: (2,) m/s; NaN: taken as 0.
+    """
+    if points.shape[1] == 4 or not np.isfinite(velocity).all():
+        return points_in_box(points, box)
+    brought = points[:, :3].copy()
+    brought[:, :2] += points[:, 4:5] * velocity
+    return points_in_box(brought, box)
 
 
 def points_in_box(points: FloatArray, box: FloatArray, *, margin_m: float = 0.0) -> np.ndarray:
