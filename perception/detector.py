@@ -24,7 +24,7 @@ from perception.registry import graph_steps, kind_of
 from perception.run.eager import EagerRunner
 from perception.run.precision import PRECISIONS, Precision, usable_precision
 from perception.run.results import FrameResult, Reporter
-from perception.scans.tensors import Cloud, as_tensor
+from perception.scans.tensors import Cloud, as_tensor, has_ages
 from perception.scans.watch import ScanWatch, emit_once
 from perception.types import Detections, PointCloud
 from sparse_core.errors import CapacityWarning
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 Scan = Cloud | str | Path
 ScanT = TypeVar("ScanT", bound=Scan)
 
+#: Warning of a detector with several sweeps about a scan without past scans.
+_ALONE = (
+    "this detector reads {} sweeps, but this scan came without past scans, so that it may find less. Add the"
+    " poses of the sensor (--poses FILE), or merge scans with perception.scans.sweeps.SweepBuffer."
+)
 #: Frames per CUDA graph for batches, and points per frame above which eager code saves memory.
 _BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
 
@@ -229,7 +234,8 @@ class Detector:
                 at the first real one.
             frames: batch size to prepare for, see :meth:`detect_batch`.
         """
-        typical = torch.zeros((0, 4), dtype=torch.float32) if cloud is None else self._as_tensor(_read(cloud))
+        empty = torch.zeros((0, 4), dtype=torch.float32)
+        typical = self._as_tensor(empty if cloud is None else self._read(cloud))
         with self.watch.muted():
             self.detect_batch([typical] * frames)
 
@@ -242,7 +248,7 @@ class Detector:
             cloud: scan to measure with.
             repeats: measured runs.
         """
-        return (self._graphs or self._eager).profile([self._as_tensor(_read(cloud))], repeats=repeats)
+        return (self._graphs or self._eager).profile([self._as_tensor(self._read(cloud))], repeats=repeats)
 
     @overload
     def __call__(self, cloud: Scan) -> Detections: ...
@@ -256,6 +262,9 @@ class Detector:
                 without intensity, of any real dtype. Also the path of a file (``.bin``, ``.npy``, ``.pcd``,
                 ``.ply``). A fifth column is dropped with a warning. Points that are NaN, infinite or out of
                 range are ignored. :class:`~perception.scans.ScanTransform` converts units and axes.
+                A detector with ``pillars.sweeps`` above 1 reads merged scans
+                (:class:`~perception.scans.sweeps.SweepBuffer`), or a fifth column of ages in seconds. It
+                takes other scans alone, with a warning.
 
         Returns:
             Boxes that reach the configured score, best first; for a list, one result per scan.
@@ -283,7 +292,7 @@ class Detector:
         """
         if len(scans) == 0:
             return []
-        clouds = [_read(scan) for scan in scans]
+        clouds = [self._read(scan) for scan in scans]
         tensors = [self._as_tensor(cloud) for cloud in clouds]
         # Full batches, then single frames: two graphs serve any number of frames.
         whole = len(clouds) // _BATCH * _BATCH if len(clouds) > _BATCH else len(clouds)
@@ -314,7 +323,7 @@ class Detector:
         given: deque[Cloud] = deque()
 
         def tensors() -> Iterator[Tensor]:
-            for cloud in map(_read, clouds):
+            for cloud in map(self._read, clouds):
                 given.append(cloud)
                 yield self._as_tensor(cloud)
 
@@ -324,6 +333,20 @@ class Detector:
             # Eager code keeps the nearest pillars; fixed buffers cannot choose them.
             crowded = result.pillars > self.config.pillars.max_pillars
             yield self(cloud) if crowded else self._described(result, cloud)
+
+    def _read(self, scan: Scan) -> Cloud:
+        """Return the point cloud; read it if ``scan`` is a path."""
+        if not isinstance(scan, str | Path):
+            if self.config.pillars.sweeps > 1:
+                return scan
+            if isinstance(scan, Tensor) and not scan.is_cuda and scan.ndim == 2 and scan.shape[1] == 5:
+                scan = scan.detach().numpy()
+            # PointCloud drops a fifth column and notes that in its warnings.
+            return PointCloud(scan) if isinstance(scan, np.ndarray) and scan.shape[1:] == (5,) else scan
+        # Most programs pass arrays, and the readers take long to import.
+        from perception.io import load_point_cloud
+
+        return load_point_cloud(scan)
 
     def _as_tensor(self, cloud: Cloud) -> Tensor:
         return as_tensor(cloud, self.config.pillars)
@@ -336,22 +359,12 @@ class Detector:
     def _described(self, result: FrameResult, cloud: Cloud) -> Detections:
         if self._report.config is not self.config:
             self._report = Reporter(self.config)
-        found = self._report(result, cloud, self.watch(cloud, pillars=result.pillars))
+        remarks = self.watch(cloud, pillars=result.pillars)
+        if self.config.pillars.sweeps > 1 and not has_ages(cloud):
+            remarks = [*remarks, _ALONE.format(self.config.pillars.sweeps)]
+        found = self._report(result, cloud, remarks)
         if found.warnings:
             # detect_batch has emitted these as CapacityWarning.
             capacity = result.capacity_messages()
             emit_once([text for text in found.warnings if text not in capacity], self.warned)
         return found
-
-
-def _read(scan: Scan) -> Cloud:
-    """Return the point cloud; read it if ``scan`` is a path."""
-    if not isinstance(scan, str | Path):
-        if isinstance(scan, Tensor) and not scan.is_cuda and scan.ndim == 2 and scan.shape[1] == 5:
-            scan = scan.detach().numpy()
-        # PointCloud drops a fifth column and notes that in its warnings.
-        return PointCloud(scan) if isinstance(scan, np.ndarray) and scan.shape[1:] == (5,) else scan
-    # Most programs pass arrays, and the readers take long to import.
-    from perception.io import load_point_cloud
-
-    return load_point_cloud(scan)

@@ -6,6 +6,7 @@ All boxes are ``(x, y, z, length, width, height, yaw)``: metres and radians in t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,10 +86,12 @@ class PointCloud:
         sensor_height_m: height of the sensor above the ground if it differs from the training data; see
             :class:`~perception.scans.ScanTransform`.
         warnings: remarks of the reader; the detector copies them to the detections.
+        ages_s: (N,) float32 age of each point relative to the scan, in seconds, if past scans were merged
+            (:mod:`perception.scans.sweeps`); None for a scan alone.
 
     Raises:
         TypeError: ``points`` is not a numpy array of real numbers.
-        ValueError: ``points`` does not have 3 to 5 columns.
+        ValueError: ``points`` does not have 3 to 5 columns, or ``ages_s`` not one number per point.
     """
 
     points: FloatArray
@@ -97,6 +100,7 @@ class PointCloud:
     source: str | None = None
     sensor_height_m: float | None = None
     warnings: tuple[str, ...] = field(default=())
+    ages_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
         points = self.points
@@ -114,6 +118,13 @@ class PointCloud:
             with np.errstate(over="ignore", invalid="ignore"):
                 made[:, : points.shape[1]] = points
             object.__setattr__(self, "points", made)
+        if self.ages_s is not None and self.ages_s.shape != (len(self.points),):
+            raise ValueError(f"ages_s must be ({len(self.points)},), got {self.ages_s.shape}")
+
+    def take(self, which: RowChoice) -> PointCloud:
+        """Return the points of a mask or of row numbers, with their ages."""
+        ages = None if self.ages_s is None else self.ages_s[which]
+        return replace(self, points=self.points[which], ages_s=ages)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -173,10 +184,12 @@ class Detections:
         embeddings: (M, 128) float32 unit vectors, similar for observations of one object; None if the
             weights have no embedding head.
         classes: all classes of the detector; empty if unknown, for example for boxes read from a file.
+        velocities: (M, 2) float32 velocities over the ground, m/s along x and y of the LiDAR frame, NaN where
+            unknown; None if the detector estimates none (``head.velocity``).
 
     Raises:
-        ValueError: boxes, scores and labels differ in length, or ``embeddings`` are not (M, 128) float32 unit
-            vectors.
+        ValueError: boxes, scores and labels differ in length, ``embeddings`` are not (M, 128) float32 unit
+            vectors, or ``velocities`` are not (M, 2).
     """
 
     boxes: FloatArray
@@ -187,6 +200,7 @@ class Detections:
     warnings: tuple[str, ...] = field(default=())
     embeddings: FloatArray | None = None
     classes: tuple[str, ...] = ()
+    velocities: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if not (len(self.boxes) == len(self.scores) == len(self.labels)):
@@ -196,6 +210,8 @@ class Detections:
             )
         if self.embeddings is not None:
             _check_embeddings(self.embeddings, len(self.boxes))
+        if self.velocities is not None and self.velocities.shape != (len(self.boxes), 2):
+            raise ValueError(f"velocities must be ({len(self.boxes)}, 2), got {self.velocities.shape}")
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -232,7 +248,12 @@ class Detections:
         labels = [self.labels[row] for row in rows]
         vectors = None if self.embeddings is None else self.embeddings[rows]
         return replace(
-            self, boxes=self.boxes[rows], scores=self.scores[rows], labels=labels, embeddings=vectors
+            self,
+            boxes=self.boxes[rows],
+            scores=self.scores[rows],
+            labels=labels,
+            embeddings=vectors,
+            velocities=None if self.velocities is None else self.velocities[rows],
         )
 
     def __iter__(self) -> Iterator[Detection]:
@@ -332,7 +353,7 @@ class Detections:
 
         Embeddings are stored in half precision (:mod:`perception.vectors`), as in a memory.
         """
-        record = {
+        record: dict[str, Any] = {
             "source": self.source,
             "timestamp_ns": self.timestamp_ns,
             "boxes": [[round(float(value), 4) for value in box] for box in self.boxes],
@@ -340,6 +361,12 @@ class Detections:
             "labels": list(self.labels),
             "warnings": list(self.warnings),
         }
+        if self.velocities is not None:
+            # JSON has no NaN.
+            record["velocities"] = [
+                [round(x, 3), round(y, 3)] if math.isfinite(x + y) else None
+                for x, y in self.velocities.tolist()
+            ]
         return record if self.embeddings is None else record | {"embeddings": packed(self.embeddings)}
 
     @classmethod
@@ -353,6 +380,10 @@ class Detections:
         if missing:
             raise ValueError(f"{missing[0]} must be a list, got {record.get(missing[0])!r}")
         vectors = None if record.get("embeddings") is None else unpacked(record["embeddings"], "embeddings")
+        velocities = record.get("velocities")
+        if velocities is not None:
+            rows = [[np.nan, np.nan] if row is None else row for row in velocities]
+            velocities = np.array(rows, np.float32).reshape(-1, 2)
         return cls(
             np.array(record["boxes"], np.float32).reshape(-1, 7),
             np.array(record["scores"], np.float32),
@@ -361,4 +392,5 @@ class Detections:
             source=record.get("source"),
             warnings=tuple(record.get("warnings") or ()),
             embeddings=vectors,
+            velocities=velocities,
         )

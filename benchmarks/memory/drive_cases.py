@@ -17,8 +17,9 @@ from perception.data.kitti.files import read_calibration
 from perception.data.kitti.sequence import KittiSequenceFrame
 from perception.data.kitti.tracking import TrackRows, read_sequence_lengths, read_tracks
 from perception.evaluate.nuscenes.files import read_results
+from perception.rigid_motion import inverse
 from perception.track.folders import camera_objects
-from perception.track.poses import inverse, moved_boxes
+from perception.track.poses import moved_boxes
 
 #: Pose error on the way back, along x and y of the map.
 BESIDE_M = (0.4, -0.3)

@@ -41,8 +41,9 @@ from perception import Detections, Detector, Tracker
 from perception.data import Frame, open_data_set
 from perception.evaluate.kitti import evaluate_kitti
 from perception.evaluate.kitti.judge import detections_to_objects
+from perception.rigid_motion import inverse
 from perception.track import TrackPredictor, Tracks
-from perception.track.poses import inverse, moved_boxes
+from perception.track.poses import moved_boxes
 
 Side = Literal["held", "held in the map", "predicted", "predicted, pose known"]
 _SIDES: tuple[Side, ...] = get_args(Side)

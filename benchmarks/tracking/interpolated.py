@@ -12,8 +12,9 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from perception.data import CameraObject, Frame, objects_from_boxes
 from perception.data.camera import DONT_CARE
+from perception.rigid_motion import inverse
 from perception.track.filter import wrapped
-from perception.track.poses import inverse, moved_boxes
+from perception.track.poses import moved_boxes
 
 Float64Array = npt.NDArray[np.float64]
 #: Occlusion that no difficulty of the KITTI protocol counts.

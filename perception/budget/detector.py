@@ -275,7 +275,10 @@ class BudgetedDetector:
         pillars = self._detectors[level.name].config.pillars
         seen = as_tensor(cloud, pillars)
         chosen = as_measured(important_points(seen, pillars, level.pillar_share), cloud, pillars.shrink)
-        return replace(cloud, points=chosen.numpy()) if isinstance(cloud, PointCloud) else chosen
+        if not isinstance(cloud, PointCloud):
+            return chosen
+        points, ages = chosen[:, :4].numpy(), chosen[:, 4].numpy() if pillars.sweeps > 1 else None
+        return replace(cloud, points=points, ages_s=ages)
 
     def _has_points(self, cloud: Cloud) -> bool:
         pillars = self.config.pillars

@@ -72,7 +72,7 @@ def run_every_layer(network: Network, clouds: Sequence[Tensor]) -> None:
 
     Args:
         network: network in evaluation mode.
-        clouds: (N_i, 4) float32 each, on the network's device.
+        clouds: (N_i, C) float32 each, on the network's device.
     """
     config = network.config
     with torch.enable_grad():  # Without gradients, the second stage splits its points on a CPU.

@@ -110,7 +110,7 @@ def convert_weights(path: str | Path, config: str | Path | None = None) -> Conve
             f" its first tensors are {names}"
         )
     network = make_network(program.config(None if config is None else Path(config), state))
-    state, left_out = _without_more(state, path)
+    state, left_out = _without_more(state, path, ages=network.config.pillars.sweeps > 1)
     renamed = _renamed(program, network, state, path)
     difference = state_difference(
         shapes_of(network.state_dict()), shapes_of(renamed), owner="the configuration"
@@ -173,17 +173,20 @@ def _refuse_mmdetection3d_centres(path: Path, state: Mapping[str, Tensor]) -> No
         )
 
 
-def _without_more(state: Mapping[str, Tensor], path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Drop unsupported outputs and inputs; return the other tensors and descriptions of the dropped ones."""
-    kept, left_out = dict(state), []
-    if speed := {name for name in state if name.startswith(CENTRE_GROUPS) and ".vel." in name}:
-        left_out.append("speeds of boxes (vel)")
-        kept = {name: value for name, value in state.items() if name not in speed}
+def _without_more(
+    state: Mapping[str, Tensor], path: Path, *, ages: bool
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Drop unsupported inputs; return the other tensors and descriptions of the dropped ones.
+
+    Args:
+        ages: the fifth number of a point is its age.
+    """
+    kept, left_out = dict(state), list[str]()
     if (weight := state.get(_OPENPCDET_POINTS)) is not None:
         if (width := weight.shape[1]) not in (7, 8, 10, 11):
             raise CheckpointError(f"{path}: unsupported {width} features per point; expected 7, 8, 10 or 11")
         # The fifth number follows the intensity, which comes first without absolute positions.
-        if (further := {8: 1, 11: 4}.get(width)) is not None:
+        if (further := {8: 1, 11: 4}.get(width)) is not None and not ages:
             left_out.append("the fifth number of each point (elongation, time): treated as 0")
             kept[_OPENPCDET_POINTS] = torch.cat([weight[:, :further], weight[:, further + 1 :]], dim=1)
     return kept, tuple(left_out)
@@ -214,7 +217,9 @@ def _renamed(
     if left:
         raise CheckpointError(f"{path}: unsupported layers: {', '.join(left[:3])}")
     if (weight := renamed.get("encoder.points.linear.weight")) is not None:
-        renamed["encoder.points.linear.weight"] = _point_columns(weight.flatten(1), path)
+        renamed["encoder.points.linear.weight"] = _point_columns(
+            weight.flatten(1), POINT_FEATURES + network.config.pillars.columns - 4, path
+        )
     if program.wide_first:
         order = torch.tensor([0, 1, 2, 4, 3, 5, 6])
         for kind in ("weight", "bias"):
@@ -249,16 +254,16 @@ def _anchor_names(program: _Program) -> dict[str, str]:
     }
 
 
-def _point_columns(weight: Tensor, path: Path) -> Tensor:
-    """Convert weights (C, any) of point features to the order of :data:`POINT_FEATURES`."""
+def _point_columns(weight: Tensor, wanted: int, path: Path) -> Tensor:
+    """Convert weights (C, any) of ``wanted`` point features to the order of :data:`POINT_FEATURES`."""
     width = weight.shape[1]
-    if width == POINT_FEATURES:
+    if width == wanted:
         return weight
-    columns = weight.new_zeros(len(weight), POINT_FEATURES)
-    if width == POINT_FEATURES - 3:
+    columns = weight.new_zeros(len(weight), wanted)
+    if width == wanted - 3:
         # Without absolute positions.
         columns[:, 3:] = weight
-    elif width == POINT_FEATURES - 1:
+    elif width == POINT_FEATURES - 1 and wanted == POINT_FEATURES:
         # mmdetection3d has offsets from the pillar centre in place of x and y, and again at the end.
         columns[:, 2:7] = weight[:, 2:7]
         columns[:, 7:9] = weight[:, :2] + weight[:, 7:]

@@ -21,14 +21,16 @@ from perception.config import (
     RefineConfig,
 )
 from perception.errors import ConfigError
-from perception.model.centres import BRANCHES
+from perception.model.centres import BRANCHES, VELOCITY
 from perception.model.layers import NORM_EPSILON, DenseUnit
 from perception.model.network import Network
 
 #: Prefix of tensor names of the groups of a centre head.
 CENTRE_GROUPS = "dense_head.heads_list."
 #: OpenPCDet's names of the branches, in the order of ``CentreConfig.layers``.
-_BRANCH_NAMES = dict(zip(("heat", *BRANCHES), ("hm", "center", "center_z", "dim", "rot"), strict=True))
+_BRANCH_NAMES = dict(
+    zip(("heat", *BRANCHES, *VELOCITY), ("hm", "center", "center_z", "dim", "rot", "vel"), strict=True)
+)
 #: Epsilon of batch norms of the centre head: torch's default, unlike in other layers.
 _HEAD_EPSILON = 1e-5
 
@@ -117,6 +119,7 @@ def _config(path: Path, values: Any, centres: bool) -> DetectorConfig:
             pillar_size_m=float(size_x),
             channels=int(last),
             max_pillars=int(voxels["MAX_NUMBER_OF_VOXELS"]["test"]),
+            sweeps=int(data.get("MAX_SWEEPS", 1)) if list(columns[4:]) == ["timestamp"] else 1,
         ),
         backbone=backbone,
         head=heads,
@@ -168,9 +171,8 @@ def _centres(path: Path, values: Any, section: dict[str, Any]) -> tuple[CentreCo
     head, classes = values["MODEL"]["DENSE_HEAD"], tuple(values["CLASS_NAMES"])
     post, branches = head["POST_PROCESSING"], dict(head["SEPARATE_HEAD_CFG"]["HEAD_DICT"])
     nms, most = post["NMS_CONFIG"], int(post["MAX_OBJ_PER_SAMPLE"])
-    # convert_weights drops velocities.
-    branches.pop("vel", None)
-    layers = [head["NUM_HM_CONV"], *(branches[_BRANCH_NAMES[name]]["num_conv"] for name in BRANCHES)]
+    own_branches = BRANCHES | (VELOCITY if _BRANCH_NAMES["velocity"] in branches else {})
+    layers = [head["NUM_HM_CONV"], *(branches[_BRANCH_NAMES[name]]["num_conv"] for name in own_branches)]
     groups = [[name for name in group if name in classes] for group in head["CLASS_NAMES_EACH_HEAD"]]
     own = CentreConfig(
         groups=tuple(tuple(group) for group in groups),
@@ -189,7 +191,7 @@ def _centres(path: Path, values: Any, section: dict[str, Any]) -> tuple[CentreCo
             ),
             "DENSE_HEAD.SEPARATE_HEAD_CFG.HEAD_DICT, its out_channels": (
                 {name: branch["out_channels"] for name, branch in branches.items()},
-                {_BRANCH_NAMES[name]: width for name, width in BRANCHES.items()},
+                {_BRANCH_NAMES[name]: width for name, width in own_branches.items()},
             ),
             "DENSE_HEAD.TARGET_ASSIGNER_CONFIG.FEATURE_MAP_STRIDE": (
                 head["TARGET_ASSIGNER_CONFIG"]["FEATURE_MAP_STRIDE"],
@@ -204,7 +206,12 @@ def _centres(path: Path, values: Any, section: dict[str, Any]) -> tuple[CentreCo
         )
     return (
         own,
-        HeadConfig(classes=classes, top_k=most, channels=int(head["SHARED_CONV_CHANNEL"])),
+        HeadConfig(
+            classes=classes,
+            top_k=most,
+            channels=int(head["SHARED_CONV_CHANNEL"]),
+            velocity="velocity" in own_branches,
+        ),
         NmsConfig(
             iou=float(nms["NMS_THRESH"]),
             score_threshold=float(post["SCORE_THRESH"]),

@@ -45,6 +45,15 @@ def add_parser(commands: Any) -> None:
         default=3,
         help="of the four nearest scans, how many must confirm a label (default: 3)",
     )
+    parser.add_argument(
+        "--memory",
+        metavar="STORE",
+        help="store that knows the place (recall import): the mean score of an object, remembered or tracked"
+        " in this drive, decides about its detections",
+    )
+    parser.add_argument(
+        "--map", default="default", metavar="NAME", help="map of the poses in the store (default: default)"
+    )
     add_device_option(parser)
 
 
@@ -53,10 +62,13 @@ def run(options: argparse.Namespace) -> int:
     from perception.data import Frame, open_data_set
     from perception.detector import Detector
     from perception.io.poses import ScanPoses
+    from perception.train.data.evidence import read_known
     from perception.train.data.pseudo import PseudoLabelling, pseudo_labels, write_pseudo_labels
 
     frames = open_data_set(options.data)
     settings = PseudoLabelling(score=options.score, doubt=options.doubt, agree=options.agree)
+    # Before the detector loads, so that a wrong store is reported at once.
+    known = None if options.memory is None else read_known(options.memory, options.map)
     detector = Detector.from_pretrained(options.weights, device=options.device)
     given = None if options.poses is None else ScanPoses(options.poses)
 
@@ -69,7 +81,12 @@ def run(options: argparse.Namespace) -> int:
     with progress_bar() as bar:
         task = bar.add_task("detecting", total=len(frames))
         found = pseudo_labels(
-            detector, frames, settings, poses=pose_of, on_frame=lambda done: bar.update(task, completed=done)
+            detector,
+            frames,
+            settings,
+            known=known,
+            poses=pose_of,
+            on_frame=lambda done: bar.update(task, completed=done),
         )
         counts = write_pseudo_labels(found, options.out)
     doubtful = counts.pop("")

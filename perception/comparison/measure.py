@@ -108,7 +108,7 @@ def compare(
 
     Args:
         sides: the first must be the sparse one.
-        clouds: (N_i, 4) float32 each, at least one.
+        clouds: (N_i, C) float32 each, at least one.
         device: where the sides run.
         rounds: measured calls of each side on each cloud.
         batch_size: frames per batch for throughput; with fewer clouds no batch is measured.

@@ -142,7 +142,8 @@ class CentreConfig(CanvasConfig):
     Attributes:
         groups: classes that share branches and suppress each other; each class is in one group. Empty: one
             group for all classes.
-        layers: convolutions of each branch: heat, then :data:`perception.model.centres.BRANCHES`.
+        layers: convolutions of each branch: heat, then :data:`perception.model.centres.BRANCHES`. With
+            ``head.velocity``, those of the velocities come last.
         centres_m: x, y, z minimum, then maximum of reported box centres, inclusive. None: no limit.
             :meth:`~perception.Detector.with_range` keeps it.
     """
@@ -154,8 +155,10 @@ class CentreConfig(CanvasConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.layers) != _BRANCHES or min(self.layers) < 1:
-            raise ConfigError(f"backbone.layers must be five counts, at least 1, got {self.layers}")
+        if len(self.layers) not in (_BRANCHES, _BRANCHES + 1) or min(self.layers) < 1:
+            raise ConfigError(
+                f"backbone.layers must be five counts, or six with velocities, at least 1, got {self.layers}"
+            )
         if self.centres_m is not None and len(self.centres_m) != 6:
             raise ConfigError(f"backbone.centres_m must be six numbers or null, got {self.centres_m}")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from perception.config.backbone import BackboneConfig
+from perception.config.backbone import BackboneConfig, CentreConfig
 from perception.config.checks import check, check_classes, finite_pair
 from perception.config.pillars import PillarConfig
 from perception.errors import ConfigError
@@ -52,6 +52,9 @@ class HeadConfig:
             classes have defaults; for others ``perceive train`` sets the mean of the training boxes.
         headings: False if the labels have no headings: training does not learn any, and all boxes lie along
             the axes, with yaw 0.
+        velocity: estimate the velocity of each box over the ground; needs a refinement or ``backbone.kind:
+            centres``. Training needs labels with velocities, see
+            :attr:`Frame.velocities <perception.data.Frame.velocities>`.
     """
 
     classes: tuple[str, ...] = ("Car", "Pedestrian", "Cyclist")
@@ -60,6 +63,7 @@ class HeadConfig:
     iou_weight: float = 0.5
     sizes_m: dict[str, tuple[float, ...]] = field(default_factory=dict)
     headings: bool = True
+    velocity: bool = False
 
     def __post_init__(self) -> None:
         check_classes("head.sizes_m", self.sizes_m, self.classes)
@@ -196,6 +200,20 @@ class DetectorConfig:
             "false without a refinement (refine.enabled), whose features it reads",
             self.embedding.enabled,
         )
+        check(
+            self.refine.enabled or self.backbone.kind == "centres" or not self.head.velocity,
+            "head.velocity",
+            "false without a refinement (refine.enabled), whose features it reads",
+            self.head.velocity,
+        )
+        if isinstance(self.backbone, CentreConfig):
+            count = 6 if self.head.velocity else 5
+            check(
+                len(self.backbone.layers) == count,
+                "backbone.layers",
+                f"{count} counts with head.velocity {self.head.velocity}",
+                self.backbone.layers,
+            )
         for name in ("report_thresholds", "footprints_m"):
             check_classes(f"nms.{name}", getattr(self.nms, name), self.head.classes)
         if self.pillars.open:

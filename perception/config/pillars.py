@@ -37,6 +37,9 @@ class PillarConfig:
         pillar_size_m: edge of a pillar in x and y.
         channels: width of a pillar's feature vector.
         max_pillars: capacity per frame. Beyond it the detector keeps the nearest pillars and warns.
+        sweeps: scans that the detector reads together: the current one and up to ``sweeps - 1`` past scans of
+            the drive, moved by their poses. Above 1, the age of a point in seconds is one more feature.
+        max_age_s: past scans older than this are not used.
     """
 
     range_m: tuple[float, float, float, float, float, float] | None = (0.0, -39.68, -3.0, 69.12, 39.68, 1.0)
@@ -47,6 +50,8 @@ class PillarConfig:
     origin_m: tuple[float, float] | None = None
     shrink: float = 1.0
     cube_m: float = 0.0
+    sweeps: int = 1
+    max_age_s: float = 0.6
 
     def __post_init__(self) -> None:
         check(self.pillar_size_m > 0, "pillars.pillar_size_m", "positive", self.pillar_size_m)
@@ -73,11 +78,18 @@ class PillarConfig:
             self.channels,
         )
         check(self.max_pillars > 0, "pillars.max_pillars", "positive", self.max_pillars)
+        check(self.sweeps > 0, "pillars.sweeps", "positive", self.sweeps)
+        check(0 < self.max_age_s < math.inf, "pillars.max_age_s", "positive", self.max_age_s)
 
     def _check_open(self) -> None:
         low_m, high_m = finite_pair("pillars.z_range_m", self.z_range_m or _Z_RANGE_M)
         check(low_m < high_m, "pillars.z_range_m", "the lowest z, then a higher one", self.z_range_m)
         finite_pair("pillars.origin_m", self.origin_m or (0.0, 0.0))
+
+    @property
+    def columns(self) -> int:
+        """Columns of a point: x, y, z, intensity; with several sweeps also the age."""
+        return 4 if self.sweeps == 1 else 5
 
     @property
     def open(self) -> bool:

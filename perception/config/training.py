@@ -32,15 +32,21 @@ class AugmentConfig:
             KITTI's camera view, pi a full turn.
         paste_extra_below: also paste objects of the extra frames for classes with fewer objects than this in
             the main frames; 0: never.
+        paste_same_sensor: paste only objects of a frame's own sensor for classes with at least so many of
+            them, because other sensors have denser or sparser points; 0: of all sensors.
         paste_shadows: remove points behind a pasted object, as seen from the origin. The loss ignores objects
             that lose all points.
         drop_points: largest share of points to drop.
         thin_objects: probability to thin a pasted object as if it were farther away.
-        drop_beams: probability to keep only every second or fourth beam of the sensor.
-        beam_gap_rad: angle between two beams; 0.4 degrees for 64 beams.
+        drop_beams: probability to keep only every second or fourth beam of the sensor, at least 16. The loss
+            ignores objects that lose all points.
+        beam_gap_rad: angle between two of 64 beams; other sensors' gaps follow from their number of beams.
         sensor_height_m: largest change of the sensor's height.
+        tilt_rad: largest tilt of the sensor, as roll and pitch of the whole scene.
         range_noise_m: standard deviation of points along their rays.
         intensity_scale: multiply the intensities of a frame by a factor in 1 +- scale.
+        intensity_factor: multiply the intensities of a frame by a factor between its inverse and itself, even
+            on a logarithmic scale; sensors differ by factors of ten.
         drop_intensity: probability to set all intensities of a frame to zero.
     """
 
@@ -56,14 +62,17 @@ class AugmentConfig:
     paste_rest: int = 0
     paste_view_rad: float = 0.7
     paste_extra_below: int = 100
+    paste_same_sensor: int = 0
     paste_shadows: bool = False
     drop_points: float = 0.1
     thin_objects: float = 0.3
     drop_beams: float = 0.0
     beam_gap_rad: float = 0.007
     sensor_height_m: float = 0.0
+    tilt_rad: float = 0.0
     range_noise_m: float = 0.0
     intensity_scale: float = 0.0
+    intensity_factor: float = 1.0
     drop_intensity: float = 0.0
 
     def __post_init__(self) -> None:
@@ -75,7 +84,14 @@ class AugmentConfig:
             check(0 <= value < math.inf, f"augment.{name}", "not negative", value)
         for name in ("scale", "drop_points"):
             check(0 <= getattr(self, name) < 1, f"augment.{name}", "in [0, 1)", getattr(self, name))
-        for name in ("paste_rest", "paste_extra_below"):
+        check(
+            1 <= self.intensity_factor < math.inf,
+            "augment.intensity_factor",
+            "1 or more",
+            self.intensity_factor,
+        )
+        check(0 <= self.tilt_rad < 0.5, "augment.tilt_rad", "in [0, 0.5)", self.tilt_rad)
+        for name in ("paste_rest", "paste_extra_below", "paste_same_sensor"):
             check(getattr(self, name) >= 0, f"augment.{name}", "not negative", getattr(self, name))
         check(
             0 <= self.paste_view_rad <= math.pi, "augment.paste_view_rad", "in [0, pi]", self.paste_view_rad
@@ -106,6 +122,12 @@ class TrainConfig:
         memory_gb: memory for points, shared by the processes; further frames are read again for each use.
         checkpoint_every: steps between checkpoints.
         seed: seed of all random numbers.
+        names: class of the detector by name in labels, "" for objects to ignore. With such a table,
+            classes that the labels of a data set cannot have are ignored in its frames: their absence teaches
+            nothing.
+            Names of classes stand for themselves. Empty: labels have the names of the classes, and all others
+            are background, except similar ones (:attr:`DataSet.neighbours
+            <perception.data.DataSet.neighbours>`).
         teacher: finished weights whose maps the detector also learns to reproduce: a shipped name or a file.
             Empty: none. They must have the same pillars, classes and map as the detector.
         teacher_classes: classes that the teacher teaches; empty: all. Its map is not followed near objects of
@@ -127,6 +149,7 @@ class TrainConfig:
     memory_gb: float = 4.0
     checkpoint_every: int = 500
     seed: int = 0
+    names: dict[str, str] = field(default_factory=dict)
     teacher: str = ""
     teacher_classes: tuple[str, ...] = ()
 
@@ -146,6 +169,7 @@ class TrainConfig:
         check(0 <= self.extra_share < 1, "extra_share", "in [0, 1)", self.extra_share)
         classes = self.detector.head.classes
         check_classes("teacher_classes", self.teacher_classes, classes)
+        check_classes("names", filter(None, self.names.values()), classes)
         for name in self.augment.paste if self.augment.paste != AugmentConfig().paste else ():
             # Ignore other unknown classes: one table may serve several detectors.
             if name not in classes and same_class(name, classes) is not None:

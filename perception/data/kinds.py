@@ -44,7 +44,8 @@ def open_data_set(
             error.
         scans: folder of scans if a data set has several (KITTI: ``velodyne_reduced``, which the camera sees,
             or ``velodyne``, full turns); None means the first of them.
-        sweeps: number of earlier scans to merge into each frame by poses (nuScenes).
+        sweeps: number of earlier scans to merge into each frame by poses. KITTI's frames, Argoverse 2 and
+            pairs of DAIR-V2X have none.
 
     Raises:
         DataError: the folder or split does not exist, the kind is unknown, a frame lacks what it must have,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Self
 
 from perception.data.camera import CameraCalibration, CameraObject
+from perception.data.drives import DrivePlace, past_scans, track_velocities
 from perception.data.images import assumed_image_size, read_image_size
 from perception.errors import DataError
 from perception.io.columns import Columns
@@ -20,6 +24,7 @@ from perception.io.point_cloud import load_point_cloud, read_raw_cloud, transfor
 from perception.io.raw import RawCloud, apply_transform
 from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
+from perception.scans.sweeps import merge_scans
 from perception.types import Boxes3D, FloatArray, PointCloud
 
 #: Parts of a frame.
@@ -53,6 +58,8 @@ class Frame:
         columns: columns of the scan's file, if not recognised.
         transform: conversion of the scan's file to metres, x forward, y left, z up.
         skipped: a reason for each label entry that is not among the boxes.
+        sweeps: number of past scans that ``cloud`` may hold; 0: the scan alone, without ages.
+        drive: gives the frames of the drive around this one, nearest first; None: no other frames.
     """
 
     frame_id: str
@@ -66,10 +73,21 @@ class Frame:
     columns: Columns | None = None
     transform: ScanTransform = field(default_factory=ScanTransform)
     skipped: tuple[str, ...] = ()
+    sweeps: int = 0
+    drive: DrivePlace | None = None
 
     @cached_property
     def cloud(self) -> PointCloud:
-        """The scan in the LiDAR frame."""
+        """The scan in the LiDAR frame, with the points of past scans if ``sweeps`` is not 0."""
+        if self.sweeps == 0:
+            return self.alone
+        if self.drive is None:
+            return merge_scans(self.alone, ())
+        return merge_scans(self.drive.frame.alone, past_scans(self, self.drive.past()))
+
+    @cached_property
+    def alone(self) -> PointCloud:
+        """The scan in the LiDAR frame, without past scans."""
         if self.source is None:
             raise DataError(f"no scan for frame {self.frame_id!r}; add it, or take the frame out of the list")
         return load_point_cloud(self.source, columns=self.columns, transform=self.transform)
@@ -95,9 +113,11 @@ class Frame:
     def velocities(self) -> FloatArray | None:
         """(M, 2) float32 velocities of the labelled boxes over the ground, m/s in the LiDAR frame.
 
-        NaN for boxes of unknown velocity; None if the data set has none.
+        From the tracks of a drive with poses. NaN for boxes of unknown velocity; None without tracks.
         """
-        return None
+        if self.drive is None or self.pose is None or self.track_ids is None:
+            return None
+        return track_velocities(self, self.drive.before(), self.drive.after())
 
     @cached_property
     def calibration(self) -> CameraCalibration:
@@ -161,6 +181,7 @@ class DataSet(Sequence[Frame]):
         headings: False if labels have no headings; evaluation then compares boxes along the axes.
         has_sweeps: True if earlier scans can be merged into frames.
         sweeps: number of earlier scans per frame.
+        max_age_s: earlier scans older than this are left out.
         frame_ids: names of the frames.
     """
 
@@ -171,6 +192,7 @@ class DataSet(Sequence[Frame]):
     evaluation: ClassVar[Literal["kitti", "nuscenes", "boxes"] | None] = None
     headings: bool = True
     has_sweeps: ClassVar[bool] = False
+    max_age_s: float = math.inf
 
     def __init__(
         self, folder: Path, split: str | None, having: Part, scans: str | None, sweeps: int = 0
@@ -197,8 +219,44 @@ class DataSet(Sequence[Frame]):
     def __getitem__(self, index: slice) -> list[Frame]: ...
     def __getitem__(self, index: int | slice) -> Frame | list[Frame]:
         if isinstance(index, slice):
-            return [self.frame(frame_id) for frame_id in self.frame_ids[index]]
-        return self.frame(self.frame_ids[index])
+            return [self._in_drive(frame_id) for frame_id in self.frame_ids[index]]
+        return self._in_drive(self.frame_ids[index])
+
+    def _in_drive(self, frame_id: str) -> Frame:
+        frame, names = self.frame(frame_id), self.drive_of(frame_id)
+        if frame_id not in names:
+            return replace(frame, sweeps=self.sweeps) if self.sweeps else frame
+        if self.sweeps:
+            frame = self._recent(frame_id)
+        find = self._recent if self.sweeps else self.frame
+        place = DrivePlace(frame, find, names, names.index(frame_id), self.sweeps, self.max_age_s)
+        return replace(frame, sweeps=self.sweeps, drive=place)
+
+    def _recent(self, frame_id: str) -> Frame:
+        """Return a frame; the latest ones are kept, so that a drive in order reads each scan once."""
+        kept: dict[str, Frame] = self.__dict__.setdefault("_kept", {})
+        frame = kept.pop(frame_id, None) or self.frame(frame_id)
+        kept[frame_id] = frame
+        # Twice as many as a frame needs, because the next frame asks for them in another order.
+        while len(kept) > 2 * (self.sweeps + 1):
+            kept.pop(next(iter(kept)))
+        return frame
+
+    def with_sweeps(self, sweeps: int, max_age_s: float = math.inf) -> Self:
+        """Return the data set with up to ``sweeps`` earlier scans merged into each frame.
+
+        Kinds without ``has_sweeps`` stay as they are: their frames are single scans.
+        """
+        if not self.has_sweeps or (sweeps, max_age_s) == (self.sweeps, self.max_age_s):
+            return self
+        changed = copy.copy(self)
+        changed.sweeps, changed.max_age_s = sweeps, max_age_s
+        changed.__dict__.pop("_kept", None)
+        return changed
+
+    def drive_of(self, frame_id: str) -> Sequence[str]:
+        """Return the names of the frames of a frame's drive in the order of time; empty if none are known."""
+        return ()
 
     @classmethod
     @abstractmethod

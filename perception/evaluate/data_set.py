@@ -61,7 +61,8 @@ def detect_all(
     """Detect objects in every frame of a judge's data set and write results for the judge.
 
     Args:
-        detector: the detector. All scores from ``nms.score_threshold`` on count; ``nms.report_thresholds`` is
+        detector: the detector. It reads past scans if ``pillars.sweeps`` is above 1 and the data set has
+            them. All scores from ``nms.score_threshold`` on count; ``nms.report_thresholds`` is
             ignored.
         judge: of the frames.
         directory: output folder for results.
@@ -77,7 +78,8 @@ def detect_all(
     everything = detector.reporting_everything()
 
     def detected() -> Iterator[tuple[Frame, Detections]]:
-        for frame in judge.data_set:
+        pillars = detector.config.pillars
+        for frame in judge.data_set.with_sweeps(pillars.sweeps - 1, pillars.max_age_s):
             found = everything(frame.cloud)
             if names:
                 labels, classes = (

@@ -226,6 +226,10 @@ class ExportSteps(
 
 def _check(network: Network) -> None:
     backbone, pillars = network.config.backbone, network.config.pillars
+    if pillars.sweeps > 1:
+        raise ConfigError(
+            "cannot export a detector that reads several sweeps (pillars.sweeps). Run it with this package."
+        )
     if pillars.shrink != 1 or pillars.cube_m:
         raise ConfigError(
             "cannot export a detector that shrinks or thins scans (pillars.shrink, pillars.cube_m). Run it"

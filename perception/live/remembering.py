@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from importlib.metadata import entry_points
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
+
+from perception.extensions import as_value_error, installed
 
 GROUP = "sparsight.memories"
 
@@ -35,13 +35,8 @@ def open_memory(store: str, recording: str, *, map_id: str = "default") -> LiveM
         ImportError: no memory is installed.
         ValueError: opening or using the store failed.
     """
-    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    if not found:
-        raise ImportError(
-            f"no memory is installed (entry point group {GROUP!r}). Reinstall it: pip install sparsight"
-        )
-    opened: Callable[[str, str, str], LiveMemory] = found[0].load()
-    with _as_value_error(store):
+    opened: Callable[[str, str, str], LiveMemory] = installed(GROUP, "memory")
+    with as_value_error(store):
         return _StoreMemory(store, opened(store, recording, map_id))
 
 
@@ -52,20 +47,9 @@ class _StoreMemory:
         self._store, self._memory = store, memory
 
     def see(self, record: Mapping[str, Any], part: int) -> int:
-        with _as_value_error(self._store):
+        with as_value_error(self._store):
             return self._memory.see(record, part)
 
     def close(self) -> int:
-        with _as_value_error(self._store):
+        with as_value_error(self._store):
             return self._memory.close()
-
-
-@contextmanager
-def _as_value_error(store: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        # The errors of the other package are unknown here.
-        raise ValueError(f"{store}: {error}") from error

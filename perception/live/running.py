@@ -14,6 +14,8 @@ from perception.live.arrivals import Arrival, Source
 from perception.live.figures import Figures
 from perception.live.newest import NewestQueue
 from perception.live.reading import FIRST_WAIT_S, Reader
+from perception.rigid_motion import checked_pose
+from perception.scans.sweeps import SweepBuffer
 from perception.track.config import TrackerConfig
 from perception.track.prediction import TrackPredictor
 from perception.track.state import TRACK_ID
@@ -139,6 +141,7 @@ class LiveRun:
         self._detector, self._sinks, self._config = detector, tuple(sinks), config
         self._pose_of, self._say, self._alive = pose_of, say, alive
         self._tracker = Tracker(config)
+        self._sweeps = SweepBuffer(detector.config.pillars)
         self._known: set[int] = set()
         self._things = 0
         self._posed = False
@@ -187,20 +190,14 @@ class LiveRun:
             tracker = self._tracker = Tracker(self._config)
             self._known.clear()
         pose = self._pose(arrival)
+        matrix = None if pose is None else pose.map_from_lidar
         try:
-            found = self._detector(arrival.cloud)
+            found = self._detector(self._sweeps.merge(arrival.cloud, matrix))
         except DataError as error:
             figures.unreadable += 1
             self._say(f"skipped: {arrival.name}: {error}")
             return
-        matrix = None if pose is None else pose.map_from_lidar
-        try:
-            tracks = tracker.update(found, pose=matrix, time_ns=time_ns)
-        except ValueError as error:
-            # The pose is not rigid, so the frame is tracked without it.
-            figures.without_pose += 1
-            self._say(f"{arrival.name}: {error}")
-            pose, tracks = None, tracker.update(found, time_ns=time_ns)
+        tracks = tracker.update(found, pose=matrix, time_ns=time_ns)
         latency_s = time.monotonic() - arrival.arrived_s
         figures.frame(latency_s, tracks=len(tracks), things=self._count(tracks))
         for warning in (*found.warnings, *tracks.warnings):
@@ -218,6 +215,14 @@ class LiveRun:
                 pose = self._pose_of(arrival)
             except DataError as error:
                 self._say(str(error))
+        if pose is not None:
+            try:
+                checked_pose(pose.map_from_lidar)
+            except ValueError as error:
+                # The pose is not rigid, so the frame is used without it.
+                self.figures.without_pose += 1
+                self._say(f"{arrival.name}: {error}")
+                return None
         if pose is None and not self._posed:
             self._say(
                 "no poses: tracks are in the frame of the sensor, with relative velocities. Add --poses FILE."

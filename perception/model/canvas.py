@@ -19,7 +19,8 @@ from perception.model.network import Network, NetworkMaps
 from perception.model.pillars import Pillars
 from perception.model.segments import segment_reduce
 
-#: x, y, z, intensity; offset from the mean (3) and from the pillar centre (3).
+#: x, y, z, intensity; offset from the mean (3) and from the pillar centre (3). Several sweeps add the age
+#: after the intensity.
 POINT_FEATURES = 10
 
 
@@ -31,7 +32,7 @@ class CanvasEncoder(nn.Module):
         section = canvas_section(config)
         #: Widths of the point layers; the maximum of the pillar doubles all but the last.
         widths = [width // 2 for width in section.hidden_channels] + [config.pillars.channels]
-        self.points = PointUnit(POINT_FEATURES, widths[0])
+        self.points = PointUnit(POINT_FEATURES + config.pillars.columns - 4, widths[0])
         self.further = nn.ModuleList(
             PointUnit(before, width)
             for before, width in zip(section.hidden_channels, widths[1:], strict=True)
@@ -41,7 +42,7 @@ class CanvasEncoder(nn.Module):
         """Compute pillar features (M, channels) float32, not negative.
 
         Args:
-            slots: (M, points, 4) float32 points of each pillar.
+            slots: (M, points, C) float32 points of each pillar.
             counted: (M, points) bool, True for slots with a point, which come first.
             centre: (M, 3) pillar centres, metres.
         """

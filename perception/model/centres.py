@@ -22,6 +22,8 @@ from perception.model.layers import DenseUnit
 
 #: Width of each branch except heat, in the order of :data:`perception.model.head.BOX_CODE`.
 BRANCHES = {"centre": 2, "height": 1, "sizes": 3, "heading": 2}
+#: Name and width of the branch of ``head.velocity``: m/s along x and y.
+VELOCITY = {"velocity": 2}
 #: Reference size: box sizes are logarithms of metres.
 _METRE = 1.0
 
@@ -33,11 +35,13 @@ class CentreBoxes(NamedTuple):
         boxes: (K, 7) float32, LiDAR frame.
         scores: (K,) float32, descending.
         labels: (K,) int64 class indices.
+        velocities: (K, 2) float32 m/s, LiDAR frame; None without ``head.velocity``.
     """
 
     boxes: Tensor
     scores: Tensor
     labels: Tensor
+    velocities: Tensor | None = None
 
 
 class CentreGroupsHead(nn.Module):
@@ -60,7 +64,7 @@ class CentreGroupsHead(nn.Module):
         self.shared = DenseUnit(sum(section.up_channels), width)
         self.groups = nn.ModuleList()
         for group in groups:
-            outputs = {"heat": len(group), **BRANCHES}
+            outputs = {"heat": len(group), **BRANCHES, **(VELOCITY if config.head.velocity else {})}
             branches = {
                 name: nn.Sequential(
                     *(DenseUnit(width, width) for _ in range(layers - 1)),
@@ -91,7 +95,10 @@ class CentreGroupsHead(nn.Module):
         assert isinstance(grid, BirdsEyeGrid)
         sizes = codes.new_full((1, 3), _METRE)
         boxes = decode_boxes(codes, cells, sizes, grid, limit=math.inf)
-        return CentreBoxes(boxes, torch.sigmoid(logits), labels[flat // places])
+        velocities = None
+        if self.config.velocity:
+            velocities = _branch(group["velocity"], shared)[0].flatten(1).float()[:, place].T
+        return CentreBoxes(boxes, torch.sigmoid(logits), labels[flat // places], velocities)
 
 
 def _branch(layers: nn.Module, features: Tensor) -> Tensor:

@@ -22,9 +22,19 @@ POINTS = native.BackgroundLibrary(
     {
         "sort_points": (
             _NUMBER,
-            [_POINTER, _POINTER, _NUMBER, _POINTER, _REAL, _POINTER, _POINTER, _NUMBER, *[_POINTER] * 10],
+            [
+                _POINTER,
+                _NUMBER,
+                _POINTER,
+                _NUMBER,
+                _POINTER,
+                _REAL,
+                *[_POINTER] * 2,
+                _NUMBER,
+                *[_POINTER] * 10,
+            ],
         ),
-        "crop_points": (_NUMBER, [*[_POINTER] * 7, *[_NUMBER] * 3, *[_POINTER] * 4]),
+        "crop_points": (_NUMBER, [_POINTER, _NUMBER, *[_POINTER] * 6, *[_NUMBER] * 3, *[_POINTER] * 4]),
     },
     "points are sorted with arrays",
 )
@@ -34,7 +44,7 @@ class SortedPoints(NamedTuple):
     """Points in range, sorted by pillar, then by a digest of the point.
 
     Attributes:
-        points: (N, 4) float32.
+        points: (N, C) float32.
         frames, rows: (N,) int64 frame and pillar of each point.
         unsorted: (N,) int64 pillar of each point in range, in input order.
         counts, keys: (M,) int64 points and key of each pillar.
@@ -64,7 +74,7 @@ def sort_points(
     """Sort points by pillar; return None also if different points of a pillar have the same digest.
 
     Args:
-        points: (N, 4) float32 contiguous, frame by frame.
+        points: (N, C) float32 contiguous, frame by frame; x, y and z first.
         sizes: points of each frame.
         range_m: x, y, z minimum, then maximum of the grid.
         cell_m: edge of a pillar.
@@ -81,8 +91,8 @@ def sort_points(
     sorted_, cells = torch.empty_like(points), torch.empty((count, 3), dtype=torch.int32)
     invalid, (pillars, clash) = torch.empty(frames, dtype=torch.int64), (_NUMBER(), _NUMBER())
     kept = library.sort_points(
-        points.data_ptr(), int64_array(*sizes), frames, (ctypes.c_float * 6)(*range_m), cell_m,
-        int64_array(*shape), int64_array(*strides), margin, invalid.data_ptr(), sorted_.data_ptr(),
+        points.data_ptr(), points.shape[1], int64_array(*sizes), frames, (ctypes.c_float * 6)(*range_m),
+        cell_m, int64_array(*shape), int64_array(*strides), margin, invalid.data_ptr(), sorted_.data_ptr(),
         frame_of.data_ptr(), row_of.data_ptr(), unsorted.data_ptr(), counts.data_ptr(), keys.data_ptr(),
         cells.data_ptr(), ctypes.byref(pillars), ctypes.byref(clash),
     )  # fmt: skip
@@ -101,13 +111,13 @@ def crop_points(
     """Find the points in boxes.
 
     Args:
-        points: (N, 4) float32 contiguous.
+        points: (N, C) float32 contiguous.
         boxes: (R, 7) float32; half: (R, 3) half sizes including a margin.
         start, length: (R, S) int64 runs of candidate points.
         most: largest number of candidates per box; more are thinned to every second, third and so on.
 
     Returns:
-        Points (P, 4), their positions in the box frame (P, 3), their boxes (P,) int64, and the number of
+        Points (P, C), their positions in the box frame (P, 3), their boxes (P,) int64, and the number of
         points per box (R,) int64.
     """
     library = POINTS.library()
@@ -116,14 +126,14 @@ def crop_points(
     boxes, half, start, length = (part.contiguous() for part in (boxes, half, start, length))
     count, runs = start.shape
     candidates = int(length.sum(1).clamp(max=most).sum())
-    inside = points.new_empty((candidates, 4))
+    inside = points.new_empty((candidates, points.shape[1]))
     local, rows = points.new_empty((candidates, 3)), length.new_empty(candidates)
     counts = length.new_empty(count)
     yaw = boxes[:, 6]
     cosine, sine = torch.cos(yaw).contiguous(), torch.sin(yaw).contiguous()
     made = library.crop_points(
-        points.data_ptr(), boxes.data_ptr(), cosine.data_ptr(), sine.data_ptr(), half.data_ptr(),
-        start.data_ptr(), length.data_ptr(), count, runs, most, inside.data_ptr(), local.data_ptr(),
-        rows.data_ptr(), counts.data_ptr(),
+        points.data_ptr(), points.shape[1], boxes.data_ptr(), cosine.data_ptr(), sine.data_ptr(),
+        half.data_ptr(), start.data_ptr(), length.data_ptr(), count, runs, most, inside.data_ptr(),
+        local.data_ptr(), rows.data_ptr(), counts.data_ptr(),
     )  # fmt: skip
     return inside[:made], local[:made], rows[:made], counts

@@ -11,7 +11,7 @@ from perception.model.pillars import Pillars
 from perception.model.segments import segment_reduce
 from sparse_core.conv import SparseTensor
 
-#: x, y, z, intensity; offset from the pillar's centre (2) and from its mean (3).
+#: x, y, z, intensity; offset from the pillar's centre (2) and from its mean (3). Several sweeps add the age.
 POINT_FEATURES = 4 + 2 + 3
 #: Mean height and logarithm of the number of points.
 _PILLAR_FEATURES = 2
@@ -24,7 +24,7 @@ class PillarEncoder(nn.Module):
         super().__init__()
         self.config = config
         width = config.channels
-        self.points = PointUnit(POINT_FEATURES, width // 2)
+        self.points = PointUnit(POINT_FEATURES + config.columns - 4, width // 2)
         self.pillars = PointUnit(width + _PILLAR_FEATURES, width)
 
     def forward(self, pillars: Pillars) -> SparseTensor:
@@ -45,6 +45,7 @@ class PillarEncoder(nn.Module):
                 points[:, 2:4],
                 (points[:, :2] - centre.index_select(0, rows)) / size,
                 points[:, :3] - mean.index_select(0, rows),
+                *([points[:, 4:]] if self.config.sweeps > 1 else []),
             ],
             dim=1,
         )

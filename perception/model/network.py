@@ -17,7 +17,7 @@ from perception.model.head import CentreHead, Proposals
 from perception.model.layers import fold_batch_norms
 from perception.model.neck import Neck
 from perception.model.pillars import Pillars
-from perception.model.refine import RefineOutput, RefineStage, turned
+from perception.model.refine import RefineOutput, RefineStage, VelocityHead, turned
 
 
 class NetworkMaps(NamedTuple):
@@ -33,7 +33,7 @@ class NetworkMaps(NamedTuple):
 
 
 class Network(nn.Module):
-    """Encoder, backbone, neck, head, refinement and embedding head.
+    """Encoder, backbone, neck, head, refinement, embedding head and velocity head.
 
     ``perception.registry.make_network`` makes the class for ``config.backbone.kind``.
     """
@@ -61,10 +61,13 @@ class Network(nn.Module):
                 classes=len(config.head.classes),
                 map_channels=neck.out_channels,
                 grid=grid,
+                columns=pillars.columns,
             )
             for _ in range(config.refine.iterations if config.refine.enabled else 0)
         )
         self.embedding = EmbeddingHead() if config.embedding.enabled else None
+        velocity = config.head.velocity and config.refine.enabled
+        self.velocity = VelocityHead() if velocity else None
         # Ignore torch's default dtype.
         self.float()
 

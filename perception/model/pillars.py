@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
@@ -37,7 +38,8 @@ class Pillars:
     """Points of a batch of frames, grouped by pillar.
 
     Attributes:
-        points: (N, 4) float32 x, y, z (metres, LiDAR frame), intensity, in canonical order.
+        points: (N, C) float32 x, y, z (metres, LiDAR frame), intensity, and for several sweeps the age in
+            seconds, in canonical order. C is ``PillarConfig.columns``.
         frames: (N,) int64 frame of each point.
         rows: (N,) int64 pillar of each point, ascending.
         table: active pillars ``(batch, iy, ix)``, M rows.
@@ -82,7 +84,7 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     """Group the points of a batch of frames by pillar.
 
     Args:
-        clouds: one (N_i, 4) float32 tensor per frame, on one device; frames may be empty.
+        clouds: one (N_i, C) float32 tensor per frame, on one device; frames may be empty.
     """
     if len(clouds) == 0:
         raise ValueError("clouds must have at least one frame, which may be empty")
@@ -96,8 +98,7 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     frames = torch.repeat_interleave(torch.arange(len(clouds), device=device), sizes, output_size=len(points))
     # Comparing contiguous columns is faster than comparing rows of four.
     columns = points.T.contiguous()
-    finite = torch.isfinite(columns)
-    finite = finite[0] & finite[1] & finite[2] & finite[3]
+    finite = reduce(torch.logical_and, torch.isfinite(columns))
     invalid = torch.zeros(len(clouds), dtype=torch.int64, device=device)
     invalid.index_add_(0, frames, (~finite).long())
     grid, far = config.grid, torch.zeros_like(invalid)
@@ -138,7 +139,7 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
 
 
 def _sorted(points: Tensor, sizes: Sequence[int], config: PillarConfig) -> Pillars | None:
-    """Group (N, 4) points with compiled code; None if a key, the capacity or the input does not fit."""
+    """Group (N, C) points with compiled code; None if a key, the capacity or the input does not fit."""
     grid, frames = config.grid, len(sizes)
     if not isinstance(grid, BirdsEyeGrid) or points.dtype != torch.float32 or points.requires_grad:
         return None
@@ -189,7 +190,7 @@ def _table_and_order(
 
     Args:
         coordinates: (N, 3) int32 ``(batch, iy, ix)`` of each point.
-        columns: (4, N) float32 points.
+        columns: (C, N) float32 points.
         key_shape: rows and columns that have keys.
     """
     bits = columns.view(torch.int32).long()

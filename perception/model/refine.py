@@ -25,11 +25,16 @@ from perception.model.segments import repeat_rows, segment_reduce, size_of
 from sparse_core.common.workers import is_shareable, share_tasks
 
 #: Position in the proposal's frame (3), distances to its six faces (6), intensity, height and range (3).
+#: Several sweeps add the age.
 POINT_FEATURES = 12
 #: Width of the hidden layers.
 HIDDEN = 256
 #: dx, dy, dz (over length, width, height of the proposal), log size ratios (3), dyaw, fit, heading flip.
 OUTPUTS = 9
+
+
+#: Numbers of a velocity: along x and y. Width of the hidden layer that estimates it.
+AXES, _VELOCITY_WIDTH = 2, 64
 
 
 class RefineOutput(NamedTuple):
@@ -52,7 +57,7 @@ class CroppedPoints(NamedTuple):
     """Points around proposals, sorted by proposal.
 
     Attributes:
-        points: (P, 4) float32 LiDAR frame and intensity.
+        points: (P, C) float32 LiDAR frame, intensity, and for several sweeps the age.
         local: (P, 3) float32 position in the proposal's frame, metres.
         rows: (P,) int64 proposal of each point, ascending.
         counts: (R,) int64 points of each proposal.
@@ -64,7 +69,7 @@ class CroppedPoints(NamedTuple):
     counts: Tensor
 
 
-#: Point layers and maximum per proposal: features (P, 12) of R proposals to (R, C) float32.
+#: Point layers and maximum per proposal: features (P, F) of R proposals to (R, C) float32.
 PointPool = Callable[[Tensor, CroppedPoints], Tensor]
 
 #: Largest number of points per proposal; more are thinned evenly, to bound the memory.
@@ -157,11 +162,10 @@ def rectangles(
 
 
 def point_features(points: Tensor, local: Tensor, half: Tensor) -> Tensor:
-    """Return features (P, 12) of points (P, 4) at ``local`` (P, 3) in proposals of half sizes (P, 3)."""
+    """Return features (P, F) of points (P, C) at ``local`` (P, 3) in proposals of half sizes (P, 3)."""
     distance = torch.linalg.vector_norm(points[:, :2], dim=1, keepdim=True)
-    return torch.cat(
-        [local, half - local, half + local, points[:, 3:4], points[:, 2:3], distance / 40.0], dim=1
-    )
+    parts = [local, half - local, half + local, points[:, 3:4], points[:, 2:3], distance / 40.0]
+    return torch.cat(parts if points.shape[1] == 4 else [*parts, points[:, 4:]], dim=1)
 
 
 def map_spots(boxes: Tensor) -> Tensor:
@@ -215,6 +219,7 @@ class RefineStage(nn.Module):
 
     Args:
         config: widths and margin.
+        columns: columns of a point, :attr:`PillarConfig.columns <perception.config.PillarConfig.columns>`.
     """
 
     def __init__(
@@ -224,12 +229,13 @@ class RefineStage(nn.Module):
         classes: int,
         map_channels: int,
         grid: GroundGrid,
+        columns: int = 4,
     ) -> None:
         super().__init__()
         self.config = config
         self.grid = grid
         self.classes = classes
-        widths = [POINT_FEATURES, *config.channels]
+        widths = [POINT_FEATURES + columns - 4, *config.channels]
         self.point_layers = nn.ModuleList(PointUnit(inputs, outputs) for inputs, outputs in pairwise(widths))
         before = widths[-1] + 5 * map_channels
         pooled = before + classes + 4
@@ -306,8 +312,8 @@ def pool_points(
     """Run point layers and take the maximum per proposal, part by part, without gradients.
 
     Args:
-        features: (P, 12) features of the points of R proposals.
-        layers: maps (N, 12) to (N, C), not negative.
+        features: (P, F) features of the points of R proposals.
+        layers: maps (N, F) to (N, C), not negative.
 
     Returns:
         (R, C) float32; zero for a proposal without points.
@@ -385,3 +391,30 @@ def _corners(cells: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
             )
             corners.append((base[..., 0] + dx, base[..., 1] + dy, weight))
     return corners
+
+
+class VelocityHead(nn.Module):
+    """Two layers from the features of the last refinement step to metres per second.
+
+    The refinement reads ages of points around its box in the frame of that box. The head therefore gives the
+    velocity along and across the box that the step read, and turns it to the axes of the LiDAR frame.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(HIDDEN, _VELOCITY_WIDTH, dtype=torch.float32)
+        self.out = nn.Linear(_VELOCITY_WIDTH, AXES, dtype=torch.float32)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
+        """Compute velocities (..., 2) float32, m/s along x and y of the LiDAR frame.
+
+        Args:
+            features: (..., 256) in the dtype of the weights, see
+                :class:`RefineOutput`.
+            boxes: (..., 7) boxes that the step read.
+        """
+        rows = F.relu(linear_rows(self.hidden, features.reshape(-1, HIDDEN)))
+        ahead, left = linear_rows(self.out, rows).float().view(*features.shape[:-1], AXES).unbind(-1)
+        cosine, sine = torch.cos(boxes[..., 6]), torch.sin(boxes[..., 6])
+        return torch.stack([cosine * ahead - sine * left, sine * ahead + cosine * left], dim=-1)

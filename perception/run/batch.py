@@ -28,7 +28,8 @@ class FixedScans(NamedTuple):
     """A batch of frames.
 
     Attributes:
-        points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity, on the device.
+        points: (B, P, C) float32 x, y, z (metres, LiDAR frame), intensity, and for several sweeps the age, on
+            the device.
         lengths: (B,) int32 points of each frame.
     """
 
@@ -47,7 +48,8 @@ class FrameBoxes(NamedTuple):
             (B); active cells of each level and cells of each list, for the whole batch; with an unbounded
             range, points of each frame beyond its reach (B); label of the last peak of each frame (B) and of
             the last proposal (B), -1 if there was room for more.
-        embeddings: (B, M, 128) float32 unit vectors, undefined after the last box; (B, M, 0) without a head.
+        vectors: (B, M, E) float32 embedding (128) and velocity (2) of each box, as far as the network has
+            these heads; undefined after the last box.
     """
 
     boxes: Tensor
@@ -55,7 +57,7 @@ class FrameBoxes(NamedTuple):
     labels: Tensor
     counts: Tensor
     numbers: Tensor
-    embeddings: Tensor
+    vectors: Tensor
 
 
 class BatchCells(NamedTuple):
@@ -135,12 +137,14 @@ class BatchBoxes(NamedTuple):
         kept: boxes, scores and labels.
         fit_logits: (B, K) float32 logits of the predicted IoU; None before the refinement.
         features: (B, K, 256) features of the refinement; None before it.
+        cropped: (B, K, 7) boxes that the last refinement read; None before it.
     """
 
     peaks: BatchPeaks
     kept: Suppressed
     fit_logits: Tensor | None = None
     features: Tensor | None = None
+    cropped: Tensor | None = None
 
 
 class FrameGrid(ABC):

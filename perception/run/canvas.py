@@ -22,7 +22,7 @@ class CanvasPillars(NamedTuple):
     """The first points of the pillars of a frame.
 
     Attributes:
-        slots: (M, points, 4); counted: (M, points) bool, True for slots with a point.
+        slots: (M, points, C); counted: (M, points) bool, True for slots with a point.
         cell: (M,) int64 row * columns + column.
         invalid: points with NaN or infinite values; left_out: pillars beyond the limit.
     """
@@ -49,12 +49,14 @@ class Candidates(NamedTuple):
         scores: (A,) float32.
         labels: (A,) int64.
         groups: (A,) int64; boxes of one group suppress each other.
+        velocities: (A, 2) float32 m/s, LiDAR frame; None without ``head.velocity``.
     """
 
     boxes: Tensor
     scores: Tensor
     labels: Tensor
     groups: Tensor
+    velocities: Tensor | None = None
 
 
 class CanvasPeaks(NamedTuple):
@@ -75,7 +77,7 @@ class CanvasSteps(
         list[FrameResult],
     ]
 ):
-    """Steps for scans, (N_i, 4) float32 each, on the device.
+    """Steps for scans, (N_i, C) float32 each, on the device.
 
     Args:
         network: a :class:`~perception.model.canvas.CanvasNetwork`, folded.
@@ -161,7 +163,7 @@ class CanvasSteps(
     def _result(self, frame: CanvasPillars, found: Candidates) -> FrameResult:
         nms = self.config.nms
         if not len(frame.cell):
-            found = Candidates(*(part[:0] for part in found))
+            found = Candidates(*(None if part is None else part[:0] for part in found))  # type: ignore[arg-type]
         kept = rotated_nms(
             found.boxes,
             found.scores,
@@ -175,7 +177,13 @@ class CanvasSteps(
             kept = kept[earlier.gather(1, groups[:, None])[:, 0] <= self.config.limits.boxes]
         boxes, scores, labels = (part[kept].cpu() for part in found[:3])
         result = FrameResult.of(
-            boxes, scores, labels, frame.invalid, len(frame.cell) + frame.left_out, left_out=frame.left_out
+            boxes,
+            scores,
+            labels,
+            frame.invalid,
+            len(frame.cell) + frame.left_out,
+            left_out=frame.left_out,
+            velocities=None if found.velocities is None else found.velocities[kept].cpu(),
         )
         fullest = torch.bincount(found.groups[kept]).max() if self.most_by_group and len(kept) else len(kept)
         return result._replace(counts=Limits(0, 0, int(fullest)))

@@ -38,5 +38,6 @@ class CentreSteps(CanvasSteps):
                 centre = group.boxes[:, :3]
                 good &= ((centre >= limits[:3]) & (centre <= limits[3:])).all(1)
             groups = torch.full_like(group.labels, number)
-            found.append(Candidates(*(part[good] for part in (*group, groups))))
+            parts = (*group[:3], groups, *(() if group.velocities is None else (group.velocities,)))
+            found.append([part[good] for part in parts])
         return Candidates(*(torch.cat(parts) for parts in zip(*found, strict=True)))

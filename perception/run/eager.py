@@ -18,7 +18,7 @@ from perception.model.head import Proposals
 from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
-from perception.model.refine import RefineStage, turned
+from perception.model.refine import AXES, RefineStage, turned
 from perception.nms import rotated_nms
 from perception.run.profile import time_stages
 from perception.run.program import StageRunner, Steps, run_frame, run_step
@@ -76,6 +76,7 @@ class EagerBoxes(NamedTuple):
         counts: boxes of each frame.
         fit_logits: (R,) logits of the predicted IoU; None before the refinement.
         features: (R, 256) features of the refinement; None before it.
+        velocities: (R, 2) m/s in the LiDAR frame; None before the last refinement, and without that head.
     """
 
     peaks: EagerPeaks
@@ -85,6 +86,7 @@ class EagerBoxes(NamedTuple):
     counts: list[int]
     fit_logits: Tensor | None = None
     features: Tensor | None = None
+    velocities: Tensor | None = None
 
 
 class EagerSteps(
@@ -92,7 +94,7 @@ class EagerSteps(
 ):
     """Steps that call the network's layers, or :class:`PlannedMaps` on a CPU.
 
-    Scans are (N_i, 4) float32 each, on the device.
+    Scans are (N_i, C) float32 each, on the device.
 
     Args:
         dtype: dtype of the features on a CPU: float32, or bfloat16 if :meth:`PlannedMaps.suits`.
@@ -200,9 +202,14 @@ class EagerSteps(
             boxes.labels,
             points if points is not None and points.runs() else None,
         )
+        velocities = None
         if last:
             refined = turned(refined, output.flip_logits)
-        return boxes._replace(boxes=refined, fit_logits=output.fit_logits, features=output.features)
+            if self.network.velocity is not None:
+                velocities = self.network.velocity(output.features, boxes.boxes)
+        return boxes._replace(
+            boxes=refined, fit_logits=output.fit_logits, features=output.features, velocities=velocities
+        )
 
     def suppress(self, boxes: EagerBoxes) -> list[FrameResult]:
         """Suppress overlapping boxes and copy the rest to the host."""
@@ -213,6 +220,8 @@ class EagerSteps(
         known = [boxes.boxes, scores, boxes.labels]
         if self.network.embedding is not None and boxes.features is not None:
             known.append(boxes.features)
+        if boxes.velocities is not None:
+            known.append(boxes.velocities)
         kept = [
             _distinct(frame, frame[1] >= nms.score_threshold, iou_threshold=nms.iou, most=limits.boxes)
             for frame in zip(*(part.split(boxes.counts) for part in known), strict=True)
@@ -225,24 +234,32 @@ class EagerSteps(
         return [result._replace(counts=each) for result, each in zip(results, counts, strict=True)]
 
     def _results(self, pillars: Pillars, found: tuple[Tensor, ...], counts: list[int]) -> list[FrameResult]:
-        """Make results from boxes, scores, labels and, if given, features."""
-        boxes, scores, labels, *features = found
+        """Make results from boxes, scores, labels and, if given, features and velocities."""
+        boxes, scores, labels, *further = found
         head = self.network.embedding
         vectors: Sequence[Tensor | None] = [None] * len(counts)
+        velocities = list(vectors)
         if head is not None:
-            made = head(*features) if features else boxes.new_zeros((len(boxes), EMBEDDING_DIM))
+            made = head(further.pop(0)) if further else boxes.new_zeros((len(boxes), EMBEDDING_DIM))
             vectors = made.cpu().split(counts)
+        if self.network.velocity is not None:
+            made = further.pop(0) if further else boxes.new_zeros((len(boxes), AXES))
+            velocities = list(made.cpu().split(counts))
         active = torch.bincount(pillars.table.coordinates[:, 0], minlength=pillars.batch_size)
         frames = zip(
             *(part.cpu().split(counts) for part in (boxes, scores, labels)),
             *(part.tolist() for part in (pillars.invalid, active, pillars.overflow, pillars.far)),
             vectors,
+            velocities,
             strict=True,
         )
         return [
-            FrameResult.of(found, score, label, invalid, held, left_out=left_out, far=far, embeddings=vector)
-            for found, score, label, invalid, held, left_out, far, vector in frames
-        ]
+            FrameResult.of(
+                found, score, label, invalid, held,
+                left_out=left_out, far=far, embeddings=vector, velocities=velocity,
+            )
+            for found, score, label, invalid, held, left_out, far, vector, velocity in frames
+        ]  # fmt: skip
 
 
 def _distinct(
@@ -295,7 +312,7 @@ class EagerRunner:
         return changed
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Detect objects in (N_i, 4) float32 clouds on any device.
+        """Detect objects in (N_i, C) float32 clouds on any device.
 
         A CPU computes each frame alone. With at least as many frames as threads, threads compute frames in
         parallel, densest first, so that no long frame starts last.

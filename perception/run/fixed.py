@@ -90,6 +90,7 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
             rows = batch_size * self.config.limits.proposals
             self._refine_workspace = RefineWorkspace.make(rows, packed[0], device=self.device)
         self.embedding = None if network.embedding is None else copy.deepcopy(network.embedding).to(dtype)
+        self.velocity = None if network.velocity is None else copy.deepcopy(network.velocity).to(dtype)
         #: By class. Kernels keep scores of at least this, so it is the next float above the threshold.
         least = torch.tensor(self.config.proposal_scores, dtype=torch.float32)
         self.least_scores = torch.nextafter(least, torch.full_like(least, math.inf)).to(self.device)
@@ -163,17 +164,20 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
     def _refine(self, weights: PackedRefine, boxes: BatchBoxes, *, turn: bool) -> BatchBoxes:
         refined = self.grid.refine(boxes, weights, turn=turn, workspace=self._refine_workspace)
         kept = boxes.kept._replace(boxes=refined.boxes)
-        return BatchBoxes(boxes.peaks, kept, refined.fit_logits, refined.features)
+        return BatchBoxes(boxes.peaks, kept, refined.fit_logits, refined.features, boxes.kept.boxes)
 
     def suppress(self, boxes: BatchBoxes) -> FrameBoxes:
-        """Suppress overlapping boxes, and in parallel compute embeddings."""
+        """Suppress overlapping boxes, and in parallel compute embeddings and velocities."""
         kept, settings = boxes.kept, self.config.nms
-        vectors: Tensor | None = None
+        found: list[Tensor] = []
         with self._on_side_stream():
             peaks = boxes.peaks
             numbers = torch.cat([peaks.numbers, peaks.found.labels[:, -1], kept.labels[:, -1]])
             if self.embedding is not None and boxes.features is not None:
-                vectors = self.embedding(boxes.features)
+                found.append(self.embedding(boxes.features))
+            if self.velocity is not None and boxes.features is not None:
+                assert boxes.cropped is not None
+                found.append(self.velocity(boxes.features, boxes.cropped))
         final = fixed_suppress(
             kept.boxes,
             kept.scores,
@@ -187,7 +191,8 @@ class FixedSteps(Steps[FixedScans, BatchCells, BatchLevels, BatchMap, BatchPeaks
         )
         chosen = final.scores.new_empty((*final.scores.shape, 0))
         self._join_side_stream()
-        if vectors is not None:
+        if found:
+            vectors = found[0] if len(found) == 1 else torch.cat(found, dim=2)
             rows = final.indices.clamp_min(0).long()[..., None].expand(-1, -1, vectors.shape[2])
             chosen = vectors.gather(1, rows)
         return FrameBoxes(*final[:4], numbers, chosen)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from perception.config import DetectorConfig, Limits
 from perception.model.network import Network
+from perception.model.refine import AXES
 from perception.run import transfer
 from perception.run.batch import FixedScans, FrameBoxes
 from perception.run.fixed import FixedSteps
@@ -25,6 +26,7 @@ from perception.run.results import FrameResult
 from perception.run.transfer import InputBlock, OutputBlock
 from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
+from perception.types import EMBEDDING_DIM
 from sparse_core.common.libraries import module_available
 from sparse_core.errors import CapacityWarning
 from sparse_core.kernels.op import Impl
@@ -132,13 +134,13 @@ class FrameGraph:
     replay: Callable[[], None]
 
     def __post_init__(self) -> None:
-        frames, most, width = self.found.embeddings.shape
+        frames, most, width = self.found.vectors.shape
         self.layout = ReportLayout(frames, most, len(self.found.numbers), width)
         device = self.steps.device
         self._host: InputBlock | None = None
         self._sent: torch.cuda.Event | None = None
         if device.type == "cuda":
-            self._host = InputBlock(self.room.batch_size, self.room.points)
+            self._host = InputBlock(self.room.batch_size, self.room.points, self.entry.columns)
             self._out = OutputBlock(self.words)
             self._reported = self.layout.views(self._out.host_words.numpy())
             self._sent, self._sending = torch.cuda.Event(), False
@@ -155,17 +157,18 @@ class FrameGraph:
         Args:
             steps: steps to capture; reference implementations run again at every replay.
             room: capacities.
-            clouds: (N_i, 4) float32 each, for warm-up runs, which compile and tune kernels.
+            clouds: (N_i, C) float32 each, for warm-up runs, which compile and tune kernels.
         """
         device = steps.device
         rules = ReportRules.of(steps.config, device)
 
         def reported(found: FrameBoxes) -> Tensor:
-            labels, vectors = found.labels.to(torch.int32), found.embeddings
+            labels, vectors = found.labels.to(torch.int32), found.vectors
             numbers = found.numbers.to(torch.int32)
             return fixed_report(*found[:2], labels, found.counts, numbers, vectors, rules, impl=steps.impl)
 
-        entry = InputBlock(room.batch_size, room.points, device=device)
+        columns = steps.config.pillars.columns
+        entry = InputBlock(room.batch_size, room.points, columns, device=device)
         scans = entry.scans
         for frame, cloud in enumerate(clouds):
             scans.points[frame, : len(cloud)].copy_(cloud)
@@ -196,7 +199,7 @@ class FrameGraph:
 
     @torch.inference_mode()
     def load(self, clouds: Sequence[Tensor]) -> None:
-        """Copy clouds, (N_i, 4) float32 each, into the input, without waiting."""
+        """Copy clouds, (N_i, C) float32 each, into the input, without waiting."""
         self._load(clouds)
         if self._sent is not None:
             self._sent.record()
@@ -213,7 +216,7 @@ class FrameGraph:
         self.entry.send(self._host, clouds)
 
     def run(self, clouds: Sequence[Tensor]) -> Reported:
-        """Run clouds, (N_i, 4) float32 each; the result is valid until the next run. Needs inference mode."""
+        """Run clouds, (N_i, C) float32 each; the result is valid until the next run. Needs inference mode."""
         self._load(clouds)
         self.replay()
         if self._host is None:
@@ -265,7 +268,7 @@ class FrameRunner:
         """Return the graph for this batch size; capture a new one if it is missing or too small.
 
         Args:
-            clouds: (N_i, 4) float32 each, for the capture.
+            clouds: (N_i, C) float32 each, for the capture.
             room: required capacities; None: those of the present graph, or a first guess.
         """
         batch_size, points = len(clouds), max(map(len, clouds))
@@ -274,7 +277,8 @@ class FrameRunner:
             if known is not None and points <= known.room.points:
                 return known
             room = self._guess_room(batch_size) if known is None else known.room
-        room = room._replace(points=_rounded(points, _LEAST_POINTS))
+        # The first scans of a drive have few past scans, so later ones would need a larger graph.
+        room = room._replace(points=_rounded(points, _LEAST_POINTS * self.config.pillars.sweeps))
         if known is not None:
             if known.room.holds(room):
                 return known
@@ -326,7 +330,7 @@ class FrameRunner:
         return batch_size * rows * columns // self.network.config.backbone.stride**2
 
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Detect objects in clouds, (N_i, 4) float32 each; warn about dropped cells."""
+        """Detect objects in clouds, (N_i, C) float32 each; warn about dropped cells."""
         results = self.frames(clouds)
         warn_of_overflow(results)
         return results
@@ -398,7 +402,7 @@ class FrameRunner:
         limits = self.config.limits
         overflow = sum(count - limit for count, limit in zip(active, most, strict=True) if count > limit)
         counts, before = reported.counts.tolist(), [*numbers[batch : 2 * batch], active[0]]
-        embedded = self.network.embedding is not None
+        embedded, moving = self.network.embedding is not None, self.network.velocity is not None
         results = []
         for frame in range(batch):
             pillars = before[frame + 1] - before[frame]
@@ -418,7 +422,10 @@ class FrameRunner:
                         limits.proposals if last_proposals[frame] >= 0 else 0,
                         count,
                     ),
-                    embeddings=reported.embeddings[frame, :count].copy() if embedded else None,
+                    embeddings=reported.embeddings[frame, :count, :EMBEDDING_DIM].copy()
+                    if embedded
+                    else None,
+                    velocities=reported.embeddings[frame, :count, -AXES:].copy() if moving else None,
                 )
             )
         return results

@@ -35,6 +35,7 @@ class FrameResult(NamedTuple):
         counts: peaks, proposals and boxes. A graph gives the limit of peaks and proposals if it was reached,
             else 0.
         embeddings: (M, 128) float32 unit vectors; None without an embedding head.
+        velocities: (M, 2) float32 m/s in the LiDAR frame; None without a velocity head.
     """
 
     boxes: FloatArray
@@ -47,15 +48,17 @@ class FrameResult(NamedTuple):
     far: int = 0
     counts: Limits = Limits(0, 0, 0)
     embeddings: FloatArray | None = None
+    velocities: FloatArray | None = None
 
     @classmethod
     def of(cls, boxes: Tensor, scores: Tensor, labels: Tensor, invalid: int, pillars: int, *,
-           left_out: int = 0, far: int = 0, embeddings: Tensor | None = None) -> Self:  # fmt: skip
+           left_out: int = 0, far: int = 0, embeddings: Tensor | None = None,
+           velocities: Tensor | None = None) -> Self:  # fmt: skip
         """Make a result from tensors on the host."""
-        vectors = None if embeddings is None else embeddings.numpy()
+        vectors, speeds = (None if part is None else part.numpy() for part in (embeddings, velocities))
         return cls(
             boxes.numpy(), scores.numpy(), labels.numpy(), invalid, pillars,
-            left_out=left_out, far=far, embeddings=vectors,
+            left_out=left_out, far=far, embeddings=vectors, velocities=speeds,
         )  # fmt: skip
 
     def with_rules(self, rules: ReportRules) -> FrameResult:
@@ -67,11 +70,13 @@ class FrameResult(NamedTuple):
         scores = mapped_scores(torch.from_numpy(self.scores), labels, rules)
         scores, order = torch.sort(scores, descending=True, stable=True)
         boxes = with_footprints(torch.from_numpy(self.boxes)[order], labels[order], rules)
+        rows = order.numpy()
         return self._replace(
             boxes=boxes.numpy(),
             scores=scores.numpy(),
-            labels=self.labels[order.numpy()],
-            embeddings=None if self.embeddings is None else self.embeddings[order.numpy()],
+            labels=self.labels[rows],
+            embeddings=None if self.embeddings is None else self.embeddings[rows],
+            velocities=None if self.velocities is None else self.velocities[rows],
         )
 
     def capacity_messages(self) -> list[str]:
@@ -111,16 +116,20 @@ class Reporter:
             remarks: further warnings.
         """
         boxes, scores, labels, vectors = result.boxes, result.scores, result.labels, result.embeddings
+        velocities = result.velocities
         rows = (scores >= self._least[labels]).nonzero()[0]
         if len(rows) < len(scores):
             boxes, scores, labels = boxes.take(rows, 0), scores.take(rows), labels.take(rows)
             vectors = None if vectors is None else vectors.take(rows, 0)
+            velocities = None if velocities is None else velocities.take(rows, 0)
         # Convert heights from the training data's sensor to this scan's sensor, and shrunk lengths to metres.
         shrink = self.config.pillars.shrink
         if (raised := raised_m(cloud, shrink)) or shrink != 1:
             boxes = boxes.copy()
             boxes[:, :6] *= np.float32(shrink)
             boxes[:, 2] -= np.float32(raised)
+        if velocities is not None and shrink != 1:
+            velocities = velocities * np.float32(shrink)
         scan = cloud if isinstance(cloud, PointCloud) else None
         return Detections.known(
             boxes=boxes,
@@ -135,6 +144,7 @@ class Reporter:
                 *self._reached_limits(result.counts),
             ),
             embeddings=vectors,
+            velocities=velocities,
             classes=self.config.head.classes,
         )
 

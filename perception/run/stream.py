@@ -55,7 +55,7 @@ def stream_frames(
 
     Args:
         runner: runner on a GPU.
-        clouds: (N_i, 4) float32 on the host.
+        clouds: (N_i, C) float32 on the host.
         ready: the clouds are in memory, so no thread is needed.
     """
     copying = torch.cuda.Stream(runner.device)
@@ -96,14 +96,15 @@ def _wait_for_all(slots: Iterable[_StreamSlot]) -> None:
 
 @torch.inference_mode()
 def _slot(graph: FrameGraph, device: torch.device, copying: torch.cuda.Stream) -> _StreamSlot:
-    staged = InputBlock(1, graph.room.points, device=device)
+    columns = graph.entry.columns
+    staged = InputBlock(1, graph.room.points, columns, device=device)
     # Zeroing, and the previous owner of this memory, may still be queued behind a frame in flight.
     copying.wait_stream(torch.cuda.current_stream(device))
     staged.words.record_stream(copying)
     copied, done = torch.cuda.Event(), torch.cuda.Event()
     for event in (copied, done):
         event.record()  # Creates the event.
-    host, out = InputBlock(1, graph.room.points), OutputBlock(graph.words)
+    host, out = InputBlock(1, graph.room.points, columns), OutputBlock(graph.words)
     return _StreamSlot(host, staged, out, PendingCopy(copying, copied), done, graph)
 
 

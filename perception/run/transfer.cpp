@@ -24,7 +24,6 @@ struct Driver {
   int (*set_context)(void*);
 };
 
-constexpr int64_t kPointBytes = 16;
 // Size of pieces: one is sent to the device while the next is copied to page-locked memory.
 constexpr int64_t kPieceBytes = 1 << 18;
 // Bytes from which a second thread copies too; for fewer, starting it takes longer.
@@ -45,23 +44,23 @@ const Driver& entries(const int64_t* driver) { return *reinterpret_cast<const Dr
 
 extern "C" {
 
-// Copy clouds through a page-locked block to a block on the device: lengths (int32), then `room` bytes per frame.
+// Copy clouds through a page-locked block to a block on the device: lengths (int32), then `room` points per frame.
 // Does not wait: the page-locked block must not change before the stream has finished.
 //
 // clouds: address and number of points of each frame.
 int64_t send_clouds(const int64_t* driver, int64_t stream, int64_t host, int64_t device, int64_t first, int64_t room,
-                    const int64_t* clouds, int64_t frames, int64_t threads) {
+                    int64_t point_bytes, const int64_t* clouds, int64_t frames, int64_t threads) {
   const Driver& call = entries(driver);
   char* block = static_cast<char*>(pointer(host));
   std::vector<Piece> pieces;
   int64_t total = 0;
   for (int64_t frame = 0; frame < frames; ++frame) {
     const char* from = static_cast<const char*>(pointer(clouds[2 * frame]));
-    const int64_t points = clouds[2 * frame + 1], size = points * kPointBytes;
+    const int64_t points = clouds[2 * frame + 1], size = points * point_bytes;
     const auto length = static_cast<int32_t>(points);
     std::memcpy(block + 4 * frame, &length, 4);
     for (int64_t done = 0; done < size; done += kPieceBytes) {
-      pieces.push_back({from + done, first + frame * room + done, std::min(kPieceBytes, size - done), 0});
+      pieces.push_back({from + done, first + frame * room * point_bytes + done, std::min(kPieceBytes, size - done), 0});
     }
     // The lengths are sent with the first points, or alone.
     if (frame == 0 && size == 0) pieces.push_back({block, first, 0, 0});

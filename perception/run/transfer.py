@@ -25,13 +25,12 @@ _ALIGNED = 4
 _STEP = 1024
 #: Points above which torch's threads copy to page-locked memory; for fewer, waking threads takes longer.
 _MANY = 1 << 17
-_POINT_BYTES = 16
 
 _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _COPIES = native.BackgroundLibrary(
     Path(__file__).with_name("transfer.cpp"),
     {
-        "send_clouds": (_NUMBER, [_POINTER, *[_NUMBER] * 5, _POINTER, _NUMBER, _NUMBER]),
+        "send_clouds": (_NUMBER, [_POINTER, *[_NUMBER] * 6, _POINTER, _NUMBER, _NUMBER]),
         "hand_over": (_NUMBER, [_POINTER, *[_NUMBER] * 6]),
         "fetch": (_NUMBER, [_POINTER, *[_NUMBER] * 5]),
     },
@@ -92,6 +91,7 @@ class InputBlock:
 
     Args:
         points: capacity for points of a frame.
+        columns: numbers of a point.
         device: device; None: page-locked host memory.
 
     Attributes:
@@ -99,13 +99,15 @@ class InputBlock:
         scans: views of the block.
     """
 
-    def __init__(self, batch_size: int, points: int, *, device: torch.device | None = None) -> None:
+    def __init__(
+        self, batch_size: int, points: int, columns: int = 4, *, device: torch.device | None = None
+    ) -> None:
         self._first = -(-batch_size // _ALIGNED) * _ALIGNED
-        self._room = points
-        count = self._first + batch_size * points * 4
+        self._room, self.columns = points, columns
+        count = self._first + batch_size * points * columns
         self.words = torch.zeros(count, dtype=torch.float32, device=device, pin_memory=device is None)
         lengths = self.words[:batch_size].view(torch.int32)
-        self.scans = FixedScans(self.words[self._first :].view(batch_size, points, 4), lengths)
+        self.scans = FixedScans(self.words[self._first :].view(batch_size, points, columns), lengths)
         if self.words.device.type == "cpu":
             self._points, self._lengths = self.scans.points.numpy(), lengths.numpy()
         self._parts: dict[tuple[int, int], Tensor] = {}
@@ -115,8 +117,8 @@ class InputBlock:
         """Return a view of ``steps * _STEP`` points of a frame; for frame 0 with the lengths before them."""
         known = self._parts.get((frame, steps))
         if known is None:
-            start = self._first + 4 * frame * self._room
-            end = start + 4 * min(steps * _STEP, self._room)
+            start = self._first + self.columns * frame * self._room
+            end = start + self.columns * min(steps * _STEP, self._room)
             known = self._parts[frame, steps] = self.words[start if frame else 0 : end]
         return known
 
@@ -130,7 +132,7 @@ class InputBlock:
         """
         library = None if arrival is None else _compiled(self._device)
         if library is not None and arrival is not None:
-            size = 4 * self._first + _POINT_BYTES * points
+            size = 4 * (self._first + self.columns * points)
             stream = torch_internals.raw_stream(self._device.index)
             streams = (arrival.copying.cuda_stream, stream, arrival.copied.cuda_event)
             if _done(library.hand_over(_entries(), *streams, staged._address, self._address, size)):
@@ -144,7 +146,7 @@ class InputBlock:
     def send(
         self, host: InputBlock, clouds: Sequence[Tensor], copying: torch.cuda.Stream | None = None
     ) -> None:
-        """Copy clouds, (N_i, 4) float32 each, into this block through a page-locked block.
+        """Copy clouds, (N_i, C) float32 each, into this block through a page-locked block.
 
         Does not wait: the host block must not change until the copies are done. Clouds on the device are
         copied directly.
@@ -169,7 +171,7 @@ class InputBlock:
                 return False
             given += (cloud.data_ptr(), cloud.shape[0])
         stream = torch_internals.raw_stream(self._device.index) if copying is None else copying.cuda_stream
-        blocks = (host._address, self._address, 4 * self._first, _POINT_BYTES * self._room)
+        blocks = (host._address, self._address, 4 * self._first, self._room, 4 * self.columns)
         listed, threads = native.int64_array(*given), torch.get_num_threads()
         return _done(library.send_clouds(_entries(), stream, *blocks, listed, len(clouds), threads))
 

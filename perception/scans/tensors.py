@@ -47,20 +47,29 @@ def measured_range_m(
 def as_tensor(cloud: Cloud, pillars: PillarConfig | None = None) -> Tensor:
     """Return (N, 4) float32 on the scan's device, with z relative to the sensor height of training data.
 
+    For a detector that reads several sweeps, the tensor has a fifth column: the age of the point in seconds.
+
     Args:
-        cloud: the scan.
+        cloud: the scan. For several sweeps, arrays and tensors may have the age as fifth column; without
+            ages, all points are of this moment.
         pillars: of the detector that reads it; it may shrink and thin the scan.
 
     Raises:
         ValueError: the shape is not (N, 4) or (N, 3).
         TypeError: the argument is not a point cloud, array or tensor of real numbers.
     """
+    ages: Tensor | None = None
+    if pillars is not None and pillars.sweeps > 1:
+        cloud, ages = _split_ages(cloud)
     if pillars is None or pillars.shrink == 1:
         points = _with_height(cloud)
     else:
         points = _with_height(cloud.points if isinstance(cloud, PointCloud) else cloud)
         raised = points.new_tensor([0.0, 0.0, raised_m(cloud, pillars.shrink), 0.0])
         points = (points + raised) / _scale(points, pillars.shrink)
+    if pillars is not None and pillars.sweeps > 1:
+        ages = points.new_zeros(len(points)) if ages is None else ages.to(points)
+        points = torch.cat([points, ages[:, None]], dim=1)
     return points if pillars is None or pillars.cube_m == 0 else _thinned(points, pillars.cube_m)
 
 
@@ -90,16 +99,34 @@ def _with_height(cloud: Cloud) -> Tensor:
     return points if points.shape[1] == 4 else torch.nn.functional.pad(points, (0, 1))
 
 
+def has_ages(cloud: Cloud) -> bool:
+    """Return True for merged scans: the points of the cloud have ages, or the array has a fifth column."""
+    return cloud.ages_s is not None if isinstance(cloud, PointCloud) else cloud.shape[1:] == (5,)
+
+
+def _split_ages(cloud: Cloud) -> tuple[Cloud, Tensor | None]:
+    """Return a cloud of four columns and the (N,) ages of its points in seconds; None for a scan alone."""
+    if not has_ages(cloud):
+        return cloud, None
+    if isinstance(cloud, PointCloud):
+        return cloud, torch.from_numpy(np.require(cloud.ages_s, np.float32, ["C", "W"]))
+    return cloud[:, :4], torch.as_tensor(cloud[:, 4])
+
+
 def as_measured(points: Tensor, cloud: Cloud, shrink: float = 1.0) -> Tensor:
-    """Return points (N, 4) of :func:`as_tensor` in the metres and heights of the scan."""
+    """Return points (N, C) of :func:`as_tensor` in the metres and heights of the scan."""
     raised = raised_m(cloud, shrink)
     if not raised and shrink == 1:
         return points
-    return points * _scale(points, shrink) - points.new_tensor([0.0, 0.0, raised, 0.0])
+    shift = points.new_zeros(points.shape[1])
+    shift[2] = raised
+    return points * _scale(points, shrink) - shift
 
 
 def _scale(points: Tensor, shrink: float) -> Tensor:
-    return points.new_tensor([shrink, shrink, shrink, 1.0])
+    factors = points.new_ones(points.shape[1])
+    factors[:3] = shrink
+    return factors
 
 
 def _thinned(points: Tensor, edge_m: float) -> Tensor:

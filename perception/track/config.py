@@ -45,6 +45,7 @@ class ClassConfig:
         position_sigma_m: standard deviation of a box centre.
         acceleration_sigma: root of the spectral density of the acceleration, m/s^1.5.
         speed_sigma_m_s: standard deviation of the speed of an object seen once.
+        velocity_sigma_m_s: standard deviation of a velocity that the detector estimates.
         yaw_sigma_rad: standard deviation of a box heading.
         yaw_rate_sigma: heading noise over time, rad/s^0.5.
         size_memory: most boxes that a size is averaged over.
@@ -79,6 +80,7 @@ class ClassConfig:
     position_sigma_m: float = 0.2
     acceleration_sigma: float = 4.0
     speed_sigma_m_s: float = 10.0
+    velocity_sigma_m_s: float = 1.0
     yaw_sigma_rad: float = 0.2
     yaw_rate_sigma: float = 0.5
     size_memory: float = 8.0
@@ -92,7 +94,7 @@ class ClassConfig:
                 raise ConfigError(f"{item.name} must be a finite number, got {value!r}")
             if value < 0 and item.name not in signed:
                 raise ConfigError(f"{item.name} must not be negative, got {value}")
-        for name in ("gate_m", "position_sigma_m", "yaw_sigma_rad", "size_memory"):
+        for name in ("gate_m", "position_sigma_m", "velocity_sigma_m_s", "yaw_sigma_rad", "size_memory"):
             if getattr(self, name) == 0:
                 raise ConfigError(f"{name} must be above 0")
 
@@ -206,10 +208,11 @@ class Parameters:
             item.name: np.array([getattr(one, item.name) for one in chosen], np.float64)
             for item in fields(ClassConfig)
         }
-        # Variances of centre, heading and initial speed, then growth of speed and heading variance per
-        # second.
+        # Variances of centre, heading, initial and estimated speed, then growth of speed and heading variance
+        # per second.
         self.noise = self.column("position_sigma_m") ** 2
         self.yaw_noise = self.column("yaw_sigma_rad") ** 2
         self.speed_noise = self.column("speed_sigma_m_s") ** 2
+        self.velocity_noise = self.column("velocity_sigma_m_s") ** 2
         self.density = self.column("acceleration_sigma") ** 2
         self.turning = self.column("yaw_rate_sigma") ** 2

@@ -79,6 +79,27 @@ def correct(
     return found
 
 
+def correct_velocity(numbers: Float64Array, velocities: Float64Array, noise: Float64Array) -> Float64Array:
+    """Return the (N, 18) states after an update with velocities that the detector estimates.
+
+    Args:
+        numbers: (N, 18) states.
+        velocities: (N, 3) in the map, m/s; rows with NaN change nothing.
+        noise: (N,) variance of a velocity along an axis, m^2/s^2.
+    """
+    found = numbers.copy()
+    known = np.asarray(np.isfinite(velocities).all(axis=1))
+    offset = np.where(known[:, None], velocities - numbers[:, VELOCITY], 0.0)
+    place, both, speed = numbers[:, SPREAD].T
+    total = speed + noise
+    gain, speed_gain = both / total, speed / total
+    found[:, CENTRE] += gain[:, None] * offset
+    found[:, VELOCITY] += speed_gain[:, None] * offset
+    spread = np.stack([place - gain * both, both - gain * speed, speed_gain * noise], axis=1)
+    found[:, SPREAD] = np.where(known[:, None], spread, numbers[:, SPREAD])
+    return found
+
+
 def _turn(numbers: Float64Array, yaw: Float64Array, noise: Float64Array) -> None:
     """Update headings. Detectors sometimes swap front and back, so the votes of all boxes decide."""
     off = wrapped(yaw - numbers[:, YAW])

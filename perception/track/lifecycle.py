@@ -66,6 +66,7 @@ def new_tracks(
     labels: Int64Array,
     velocity: Float64Array,
     first_id: int,
+    estimated: Float64Array | None = None,
 ) -> TrackState:
     """Return tracks that start at unmatched boxes.
 
@@ -76,6 +77,7 @@ def new_tracks(
         labels: (M,) class numbers.
         velocity: (3,) initial velocity.
         first_id: id of the first track; the others count up.
+        estimated: (M, 3) velocities that the detector estimates, NaN where unknown; None: none.
     """
     state = TrackState.of(len(boxes))
     numbers, counts = state.numbers, state.counts
@@ -83,6 +85,10 @@ def new_tracks(
     numbers[:, VELOCITY] = velocity
     numbers[:, SPREAD.start] = parameters.noise[labels]
     numbers[:, SPREAD.start + 2] = parameters.speed_noise[labels]
+    if estimated is not None:
+        known = np.isfinite(estimated).all(axis=1)
+        numbers[known, VELOCITY] = estimated[known]
+        numbers[known, SPREAD.start + 2] = parameters.velocity_noise[labels[known]]
     numbers[:, YAW_SPREAD] = parameters.yaw_noise[labels]
     numbers[:, VOTES] = numbers[:, SIZES] = 1.0
     numbers[:, SCORE] = numbers[:, SCORE_SUM] = score

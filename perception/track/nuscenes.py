@@ -20,9 +20,10 @@ from perception.evaluate.nuscenes.files import MAX_BOXES, read_results, write_re
 from perception.evaluate.nuscenes.judge import RESULTS_NAME, ego_positions, labels_of, racks_of, samples_of
 from perception.evaluate.nuscenes.result import TRACKING_RANGES_M
 from perception.evaluate.options import MissingResults
+from perception.rigid_motion import inverse
 from perception.track.config import TrackerConfig
 from perception.track.evaluation.nuscenes import NuScenesTracking, nuscenes_measures
-from perception.track.poses import inverse, moved_boxes
+from perception.track.poses import moved_boxes
 from perception.track.recording import Mode, Moment, track_recording
 from perception.track.state import Float64Array
 from perception.track.tracks import Tracks

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perception.rigid_motion import checked_pose, inverse, jumps
 from perception.track.filter import wrapped
 from perception.track.state import CENTRE, VELOCITY, YAW, Float64Array
-
-#: A larger displacement than slack plus fastest speed times time is a jump.
-_SLACK_M, _FASTEST_M_S = 5.0, 100.0
 
 
 class FramePose(NamedTuple):
@@ -65,7 +63,7 @@ class SensorPath:
                 "This frame has no pose; continuing the last motion of the sensor." if self.given else None
             )
             placed = FramePose(self.expected(seconds), warning=warning)
-        elif not self.given or self._jumps(given, seconds):
+        elif not self.given or jumps(self.pose, given, seconds):
             shift = given @ inverse(self.expected(seconds))
             event = "The pose jumped" if self.given else "Poses start at this frame"
             placed = FramePose(given, shift, f"{event}; tracks keep their position relative to the sensor.")
@@ -75,11 +73,6 @@ class SensorPath:
             self.motion, self.seconds = inverse(self.pose) @ given, seconds
         self.pose, self.given = placed.pose, self.given or given is not None
         return placed
-
-    def _jumps(self, given: Float64Array, seconds: float) -> bool:
-        assert self.pose is not None
-        way = given[:3, 3] - self.pose[:3, 3]
-        return float(way @ way) > (_SLACK_M + _FASTEST_M_S * seconds) ** 2
 
     def expected(self, seconds: float) -> Float64Array:
         """Return the (4, 4) pose after some seconds of the last motion: its translation, and its rotation
@@ -96,25 +89,6 @@ class SensorPath:
         return self.pose @ step
 
 
-def checked_pose(pose: Any) -> Float64Array:
-    """Return a pose as (4, 4) float64.
-
-    Raises:
-        ValueError: the pose is not a rigid motion.
-    """
-    matrix = np.array(pose, np.float64)
-    if matrix.shape != (4, 4):
-        raise ValueError(f"pose must have shape (4, 4), map_from_lidar; got {matrix.shape}")
-    turn = matrix[:3, :3]
-    rigid = bool(np.isfinite(matrix).all()) and np.abs(turn @ turn.T - np.eye(3)).max() <= 1e-2
-    if not rigid or np.linalg.det(turn) <= 0 or np.abs(matrix[3] - (0, 0, 0, 1)).max() > 1e-6:
-        raise ValueError(
-            "pose must be map_from_lidar, a rotation and a shift in metres above a row 0 0 0 1;"
-            f" got {matrix.tolist()}"
-        )
-    return matrix
-
-
 def moved_boxes(boxes: Float64Array, transform: Float64Array) -> Float64Array:
     """Return (M, 7) boxes in another frame; headings turn about z only."""
     found = boxes.copy()
@@ -129,11 +103,3 @@ def move_tracks(numbers: Float64Array, transform: Float64Array) -> None:
     numbers[:, CENTRE] = numbers[:, CENTRE] @ turn.T + transform[:3, 3]
     numbers[:, VELOCITY] = numbers[:, VELOCITY] @ turn.T
     numbers[:, YAW] = wrapped(numbers[:, YAW] + np.arctan2(transform[1, 0], transform[0, 0]))
-
-
-def inverse(pose: Float64Array) -> Float64Array:
-    """Return the inverse of a rigid motion."""
-    found = np.eye(4)
-    found[:3, :3] = pose[:3, :3].T
-    found[:3, 3] = -(pose[:3, :3].T @ pose[:3, 3])
-    return found

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from perception.rigid_motion import checked_pose, inverse
 from perception.track.filter import predict
-from perception.track.poses import SensorPath, checked_pose, inverse, moved_boxes
+from perception.track.poses import SensorPath, moved_boxes
 from perception.track.state import BOX, NUMBERS, SPREAD, VELOCITY, Float64Array
 from perception.track.tracks import Tracks, covariances
 

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.boxes import rotated_iou_pairs
+from perception.rigid_motion import inverse
 from perception.track.association import Pairs, assign, near_pairs
 from perception.track.config import Parameters
 from perception.track.lifecycle import belief
 from perception.track.neighbours import frames_to_box, mean_of_neighbours, time_since_seen
-from perception.track.poses import inverse, moved_boxes
+from perception.track.poses import moved_boxes
 from perception.track.smoothing import Noise, SmoothedStates, Spans, smooth
 from perception.track.state import (
     BOX,

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perception.rigid_motion import inverse
 from perception.track.association import Pairs, assign, distance_cost, near_pairs
 from perception.track.config import Parameters, TrackerConfig
-from perception.track.filter import correct, predict
+from perception.track.filter import correct, correct_velocity, predict
 from perception.track.lifecycle import (
     LostTracks,
     count_misses,
@@ -21,7 +22,7 @@ from perception.track.lifecycle import (
     restore_tracks,
 )
 from perception.track.odds import log_odds
-from perception.track.poses import SensorPath, inverse, move_tracks, moved_boxes
+from perception.track.poses import SensorPath, move_tracks, moved_boxes
 from perception.track.prediction import TrackPredictor
 from perception.track.state import (
     BOX,
@@ -61,6 +62,7 @@ class TrackerBoxes:
         labels: (M,) int64 class numbers.
         row: (M,) int64 rows of the detections.
         embeddings: (M, 128) float32, or None.
+        velocities: (M, 3) float64 in the map, m/s, NaN where unknown; None without poses or estimates.
     """
 
     map_boxes: Float64Array
@@ -68,6 +70,7 @@ class TrackerBoxes:
     labels: Int64Array
     row: Int64Array
     embeddings: npt.NDArray[np.float32] | None
+    velocities: Float64Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +137,8 @@ class Tracker:
         """Update the tracks with a frame and return them.
 
         Args:
-            detections: of the frame. Boxes that are not finite are skipped with a warning.
+            detections: of the frame. Boxes that are not finite are skipped with a warning. With poses,
+                ``velocities`` of the detector start the velocity of a track and update it.
             pose: (4, 4) map_from_lidar. Without it, velocities are relative to the sensor.
             time_ns: of the frame; by default that of the detections, or ``frame_s`` after the last frame. The
                 same time again is a second look at the same moment.
@@ -233,7 +237,12 @@ class Tracker:
         warnings = (f"Skipped {wrong} boxes that are not finite or have a negative size.",) if wrong else ()
         fine = np.flatnonzero(finite & (score >= self.parameters.column("low_score")[labels]))
         vectors = None if detections.embeddings is None else detections.embeddings[fine]
-        return TrackerBoxes(moved_boxes(rows[fine], pose), score[fine], labels[fine], fine, vectors), warnings
+        velocities = None
+        # Without poses the map moves with the sensor, but estimates are over the ground.
+        if detections.velocities is not None and self.path.given:
+            velocities = detections.velocities[fine].astype(np.float64) @ pose[:3, :2].T
+        moved = moved_boxes(rows[fine], pose)
+        return TrackerBoxes(moved, score[fine], labels[fine], fine, vectors, velocities), warnings
 
     def _associate(self, boxes: TrackerBoxes) -> Pairs:
         """Match confident boxes first, then the others with the remaining tracks, as ByteTrack does."""
@@ -283,6 +292,8 @@ class Tracker:
             parameters.yaw_noise[kind],
             parameters.column("size_memory")[kind],
         )
+        if boxes.velocities is not None:
+            numbers = correct_velocity(numbers, boxes.velocities[box], parameters.velocity_noise[kind])
         numbers[:, SCORE] = boxes.score[box]
         numbers[:, SCORE_SUM] += boxes.score[box]
         self.state.numbers[track] = numbers
@@ -308,6 +319,7 @@ class Tracker:
             boxes.labels[free],
             velocity,
             self.next_id,
+            None if boxes.velocities is None else boxes.velocities[free],
         )
         new.counts[:, SEEN_NS] = self._now_ns
         new.counts[:, ROW] = boxes.row[free]

@@ -18,7 +18,7 @@ from perception.errors import CheckpointError
 from perception.model.network import Network
 from perception.registry import make_network
 from perception.train.coded_weights import RoundedWeight, SharedWeight
-from perception.train.transfer import Transfer, same_classes, transfer_weights
+from perception.train.transfer import Transfer, same_outputs, transfer_weights
 from sparse_core.compression import Coding, compress, prune_in_one_pass
 from sparse_core.compression.model import layout_of
 from sparse_core.nm.packing.coding import INTEGER_BITS
@@ -116,7 +116,7 @@ def _loaded(start: FineTune, config: DetectorConfig) -> StartingNetwork:
             " or add a coding (--coding int8)"
         )
     network = make_network(config)
-    if same_classes(stored, network):
+    if same_outputs(stored, network):
         return StartingNetwork(load_weights(start.weights, config=config), None)
     if folded:
         raise CheckpointError(

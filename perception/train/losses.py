@@ -91,6 +91,12 @@ def heat_targets(
     )
 
 
+def _unlabelled(batch: Batch, classes: int) -> Tensor:
+    """Return a (B, classes, 1, 1) mask of the classes that the labels of each frame cannot have."""
+    rows = torch.arange(classes, device=batch.unlabelled.device)
+    return (batch.unlabelled[:, :, None] == rows).any(dim=1)[:, :, None, None]
+
+
 def focal_loss(logits: Tensor, targets: Tensor, ignored: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return the penalty-reduced focal loss (CornerNet, Law and Deng 2018, equation 1), per peak."""
     logits = logits.float()
@@ -110,7 +116,7 @@ def soft_focal_loss(
     Args:
         logits, teacher_logits: (B, classes, H, W).
         peaks: the same shape, bool: centre cells of the objects.
-        ignored: (B, 1, H, W) bool cells that do not count.
+        ignored: (B, 1 or classes, H, W) bool cells that do not count.
     """
     logits, target = logits.float(), torch.sigmoid(teacher_logits.float())
     entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
@@ -166,6 +172,9 @@ class RefineSamples(NamedTuple):
         boxes: (R, 7); frames: (R,); labels: (R,).
         objects: (R, 7) best object of the same class and frame.
         overlap: (R,) 3D IoU with it, 0 without an object.
+        velocities: (R, 2) its velocity, m/s; NaN if unknown.
+        counted: (R,) bool, False for boxes of a class that the labels of the frame cannot have; None: all
+            count.
     """
 
     boxes: Tensor
@@ -173,6 +182,8 @@ class RefineSamples(NamedTuple):
     labels: Tensor
     objects: Tensor
     overlap: Tensor
+    velocities: Tensor
+    counted: Tensor | None = None
 
 
 def refine_samples(
@@ -191,6 +202,7 @@ def refine_samples(
     device = batch.boxes.device
     truth_frame, truth_row = (batch.labels >= 0).nonzero(as_tuple=True)
     truth, truth_labels = batch.boxes[truth_frame, truth_row], batch.labels[truth_frame, truth_row]
+    truth_velocities = batch.velocities[truth_frame, truth_row]
     copies = _disturbed(truth.repeat_interleave(jitters, dim=0), generator, ranks, turn=turn)
     boxes = torch.cat([proposals.boxes[:, :keep].reshape(-1, 7), copies]).detach()
     box_frames = torch.cat(
@@ -200,15 +212,23 @@ def refine_samples(
         ]
     )
     labels = torch.cat([proposals.labels[:, :keep].reshape(-1), truth_labels.repeat_interleave(jitters)])
+    counted = None
+    if batch.unlabelled.shape[1]:
+        counted = (batch.unlabelled[box_frames] != labels[:, None]).all(dim=1)
     same = (box_frames[:, None] == truth_frame) & (labels[:, None] == truth_labels)
     close = torch.cdist(boxes[:, :2], truth[:, :2]) < 8.0
     row, column = (same & close).nonzero(as_tuple=True)
     overlap = torch.zeros(same.shape, device=device, dtype=torch.float32)
     overlap[row, column] = rotated_iou_pairs(boxes[row], truth[column], metric="3d").float()
     if len(truth) == 0:
-        return RefineSamples(boxes, box_frames, labels, boxes, overlap.new_zeros(len(boxes)))
+        unknown = boxes.new_full((len(boxes), 2), torch.nan)
+        nothing = overlap.new_zeros(len(boxes))
+        return RefineSamples(boxes, box_frames, labels, boxes, nothing, unknown, counted)
     best, owner = overlap.max(dim=1)
-    return RefineSamples(boxes, box_frames, labels, truth[owner], best)
+    if counted is not None:
+        # A pasted object is known, whatever the labels can have.
+        counted |= best > 0
+    return RefineSamples(boxes, box_frames, labels, truth[owner], best, truth_velocities[owner], counted)
 
 
 def _disturbed(boxes: Tensor, generator: torch.Generator, ranks: Ranks, *, turn: bool) -> Tensor:
@@ -241,7 +261,10 @@ def refine_losses(
     samples: RefineSamples,
     ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Return the losses of every refinement step; step i + 1 starts from the detached boxes of step i."""
+    """Return the losses of every refinement step; step i + 1 starts from the detached boxes of step i.
+
+    The velocity head learns from the last step.
+    """
     losses = {name: maps.features.new_zeros((), dtype=torch.float32) for name in ("residual", "fit", "flip")}
     boxes = samples.boxes
     small = torch.minimum(samples.objects[:, 3], samples.objects[:, 4]) < 1.2
@@ -251,6 +274,9 @@ def refine_losses(
     for stage in network.refinements:
         output = stage(pillars, maps.features, boxes, samples.frames, samples.labels)
         wanted, flipped = residuals_between(boxes, samples.objects)
+        if network.velocity is not None and stage is network.refinements[-1]:
+            velocities = network.velocity(output.features, boxes)
+            losses["velocity"] = velocity_loss(velocities, samples.velocities, good, ranks)
         refined = apply_residuals(boxes, output.residuals)
         error = F.smooth_l1_loss(output.residuals, wanted, beta=0.05, reduction="none").sum(dim=1)
         corners = _corner_loss(refined, samples.objects)
@@ -259,8 +285,19 @@ def refine_losses(
         losses["flip"] = losses["flip"] + torch.where(good, flip, 0.0).sum() / count
         boxes = refined.detach()
         fit = _fit_target(boxes, samples, small)
-        losses["fit"] = losses["fit"] + F.binary_cross_entropy_with_logits(output.fit_logits, fit) * share
+        weight = None if samples.counted is None else samples.counted.float()
+        error = F.binary_cross_entropy_with_logits(output.fit_logits, fit, weight)
+        losses["fit"] = losses["fit"] + error * share
     return losses
+
+
+def velocity_loss(velocities: Tensor, wanted: Tensor, good: Tensor, ranks: Ranks = ALONE) -> Tensor:
+    """Return the smooth L1 loss of velocities (R, 2) of boxes that are good and whose velocity is known."""
+    known = good & torch.isfinite(wanted).all(dim=1)
+    # Zeros in place of NaN, whose gradient would be NaN even where it does not count.
+    wanted = torch.where(known[:, None], wanted, 0.0)
+    error = F.smooth_l1_loss(velocities, wanted, beta=0.5, reduction="none").sum(dim=1)
+    return torch.where(known, error, 0.0).sum() / ranks.total(known.sum()).clamp(min=1)
 
 
 def _corner_loss(boxes: Tensor, objects: Tensor) -> Tensor:
@@ -288,7 +325,7 @@ def _fit_target(refined: Tensor, samples: RefineSamples, small: Tensor) -> Tenso
 #: Weights of the losses in the minimised sum.
 LOSS_WEIGHTS = {
     "heat": 1.0, "box": 4.0, "residual": 0.5, "fit": 1.0, "flip": 0.3,
-    "teacher_heat": 1.0, "teacher_map": 1.0,
+    "teacher_heat": 1.0, "teacher_map": 1.0, "velocity": 0.2,
 }  # fmt: skip
 
 
@@ -318,8 +355,11 @@ def network_losses(
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]
     targets = heat_targets(network.head, batch, (rows, columns), peaks)
+    ignored = targets.ignored
+    if batch.unlabelled.shape[1]:
+        ignored = ignored | _unlabelled(batch, len(network.head.config.classes))
     losses = {
-        "heat": focal_loss(maps.heat_logits, targets.heat, targets.ignored, ranks),
+        "heat": focal_loss(maps.heat_logits, targets.heat, ignored, ranks),
         "box": box_loss(network.head, maps.features, targets, ranks),
     }
     if teacher is not None:
@@ -329,7 +369,9 @@ def network_losses(
         rows_taught = [classes.index(name) for name in teacher_classes or classes]
         own, wanted = (part.heat_logits[:, rows_taught] for part in (maps, taught))
         peaks_taught = targets.heat[:, rows_taught] == 1.0
-        losses["teacher_heat"] = soft_focal_loss(own, wanted, peaks_taught, targets.ignored, ranks)
+        # One mask for all classes, or one per class.
+        unscored = ignored if ignored.shape[1] == 1 else ignored[:, rows_taught]
+        losses["teacher_heat"] = soft_focal_loss(own, wanted, peaks_taught, unscored, ranks)
         losses["teacher_map"] = map_loss(maps, taught, targets, ranks, rows=rows_taught)
     if len(network.refinements):
         with torch.no_grad():

@@ -121,9 +121,10 @@ class Observer:
 
     def __init__(self, network: Network) -> None:
         pillars = network.config.pillars
-        if pillars.shrink != 1 or pillars.cube_m:
+        if pillars.shrink != 1 or pillars.cube_m or pillars.sweeps > 1:
             raise ConfigError(
-                "embeddings need a detector without pillars.shrink and pillars.cube_m. Use other weights."
+                "embeddings need a detector without pillars.shrink, pillars.cube_m and pillars.sweeps. Use"
+                " other weights."
             )
         self._network = network
         self.device = next(network.parameters()).device

@@ -12,7 +12,7 @@ import torch
 
 from perception.checkpoints.compression import PATTERN, compress_network, save_compressed_weights
 from perception.checkpoints.weights import load_weights, save_weights
-from perception.config import DetectorConfig, TrainConfig
+from perception.config import TrainConfig
 from perception.data import DataSet, open_data_set
 from perception.detector import Detector
 from perception.doctor import examine_data_set
@@ -20,7 +20,14 @@ from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
 from perception.model.network import Network
-from perception.train.data.frames import LoadedFrames, class_counts, load_frames, with_measured_sizes
+from perception.train.data.frames import (
+    IGNORED,
+    LabelIndex,
+    LoadedFrames,
+    class_counts,
+    load_frames,
+    with_measured_sizes,
+)
 from perception.train.fine_tune import FineTune, masks_of
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
@@ -76,9 +83,11 @@ def train(
 
     Args:
         config: of the run.
-        data: folder of a data set that :func:`~perception.data.open_data_set` knows.
+        data: folder of a data set that :func:`~perception.data.open_data_set` knows, or ``FOLDER@SPLIT`` for
+            another split than ``train``; ``FOLDER@all`` for all frames.
         directory: of the run; an unfinished run in it is resumed.
-        extra: further such folders, whose frames are mixed in.
+        extra: further such folders, whose frames are mixed in. Those without lists of frames, such as drives,
+            are used as a whole.
         device: where to train.
         max_seconds: stop after this long, with usable weights; the next call resumes.
         show_progress: draw a progress bar.
@@ -94,18 +103,29 @@ def train(
         CheckpointError: the directory contains another run, or the starting weights do not fit.
     """
     classes, pillars = config.detector.head.classes, config.detector.pillars
-    labelled = open_data_set(data, "train")
+    parts = [training_part(data), *(training_part(source, whole=True) for source in extra)]
+    labelled = parts[0]
     damaged: list[str] = []
     loaded: list[LoadedFrames] = []
-    for source in (labelled, *(open_data_set(folder, "train") for folder in extra)):
+    for source in parts:
         left = config.memory_gb * 1e9 - sum(part.nbytes for part in loaded)
         on_damaged = damaged.append if skip_damaged else None
-        loaded.append(load_frames(source, classes, pillars=pillars, memory_bytes=left, on_damaged=on_damaged))
+        loaded.append(
+            load_frames(
+                source,
+                classes,
+                pillars=pillars,
+                velocity=config.detector.head.velocity or pillars.sweeps > 1,
+                names=config.names,
+                memory_bytes=left,
+                on_damaged=on_damaged,
+            )
+        )
     frames, more = loaded[0], sum(loaded[1:], LoadedFrames())
     if frames and not any(class_counts(frames, classes).values()):
         raise _nothing_of(classes, labelled)
-    for folder in (data, *extra) if check else ():
-        _refuse_errors(folder, config.detector, None if fine_tune is None else fine_tune.weights)
+    for part in parts if check else ():
+        _refuse_errors(part, config, None if fine_tune is None else fine_tune.weights)
     config = replace(config, detector=with_measured_sizes(config.detector, frames))
     stopped_early = (Path(directory) / "config.yaml").is_file()
     remark_to = on_remark if on_remark is not None else (lambda remark: None)
@@ -127,14 +147,32 @@ def train(
         if ranks.writes:
             network = _save(trainer, trainer.directory / "weights.safetensors")
             try:
-                metrics = _validate(network, data, trainer.directory, device) if finished else None
+                metrics = _validate(network, labelled.folder, trainer.directory, device) if finished else None
             except DataError as error:  # The weights are written; a failed evaluation must not lose them.
                 remarks += (f"not evaluated: {error}",)
                 remark_to(remarks[-1])
     return TrainOutcome(trainer.step, finished, trainer.directory, metrics, remarks)
 
 
-def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | None) -> None:
+def training_part(source: str | Path, *, whole: bool = False) -> DataSet:
+    """Open the part of a data set to train on.
+
+    Args:
+        source: ``FOLDER`` for its split ``train``, or ``FOLDER@SPLIT``; ``FOLDER@all`` for all frames.
+        whole: use all frames of a folder that has no splits.
+
+    Raises:
+        DataError: the folder or split does not exist.
+    """
+    folder, at, split = str(source).rpartition("@")
+    if at and not Path(source).exists():
+        return open_data_set(folder, None if split == "all" else split)
+    if whole and not (found := open_data_set(source)).splits:
+        return found
+    return open_data_set(source, "train")
+
+
+def _refuse_errors(part: DataSet, config: TrainConfig, weights: str | None) -> None:
     """Refuse to train on data with errors that make the result useless.
 
     Unreadable files are left to the frame reader, which may skip them.
@@ -142,9 +180,16 @@ def _refuse_errors(folder: str | Path, detector: DetectorConfig, weights: str | 
     Raises:
         DataError: lists the errors.
     """
+    folder, detector, names = part.folder, config.detector, config.names
+    classes = detector.head.classes
+    if names:
+        # The names in the labels; the weights may have others.
+        index = LabelIndex.of(part, classes, names)
+        classes = tuple(name for name in part.classes if index.rows.get(name, IGNORED) != IGNORED)
+        weights = None
     report = examine_data_set(
         folder,
-        classes=detector.head.classes,
+        classes=classes,
         pillars=detector.pillars,
         headings=detector.head.headings,
         weights=weights,

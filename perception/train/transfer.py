@@ -1,8 +1,11 @@
-"""Transfer of finished weights to other classes: classes of the same name keep their rows."""
+"""Transfer of finished weights to other classes, several sweeps and velocities.
+
+Classes of the same name keep their rows. Weights for ages of points start at zero, a velocity head at random.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,12 +31,14 @@ class Transfer:
         new: classes with new rows.
         left: classes of the weights that the target does not have.
         layers: layers with rows or columns per class.
+        added: further parts that the weights do not have.
     """
 
     kept: tuple[str, ...]
     new: tuple[str, ...]
     left: tuple[str, ...]
     layers: tuple[str, ...]
+    added: tuple[str, ...] = ()
 
     def sentence(self, weights: str) -> str:
         """Describe the transfer in words; ``weights`` is the name of the source."""
@@ -46,6 +51,8 @@ class Transfer:
             parts.append(f"kept: {', '.join(self.kept)}")
         if self.left:
             parts.append(f"dropped: {', '.join(self.left)}")
+        if self.added:
+            parts.append(f"added: {', '.join(self.added)}")
         return "; ".join(parts)
 
 
@@ -57,17 +64,26 @@ class _Slot(NamedTuple):
     each: int
 
 
-def same_classes(network: Network, other: Network) -> bool:
-    """True if two networks have the same classes, in the same order and with the same mean sizes."""
-    classes = network.config.head.classes == other.config.head.classes
-    return classes and torch.equal(network.head.mean_sizes, other.head.mean_sizes)
+def same_outputs(network: Network, other: Network) -> bool:
+    """True if two networks read the same columns of points and have the same classes and heads.
+
+    Classes must be in the same order and have the same mean sizes.
+    """
+    first, second = network.config, other.config
+    read = first.pillars.columns == second.pillars.columns and first.head.velocity == second.head.velocity
+    return (
+        read
+        and first.head.classes == second.head.classes
+        and torch.equal(network.head.mean_sizes, other.head.mean_sizes)
+    )
 
 
 def transfer_weights(source: Network, target: Network, *, where: str) -> Transfer:
     """Copy everything that does not depend on classes, and the rows of classes of the same name.
 
-    Sizes are coded relative to the class mean. If the means differ, the copied biases are shifted so that
-    they encode the same sizes in metres.
+    A network for several sweeps takes weights for one; ages then change nothing at first. Sizes are coded
+    relative to the class mean. If the means differ, the copied biases are shifted so that they encode the
+    same sizes in metres.
 
     Args:
         source: finished weights.
@@ -75,18 +91,20 @@ def transfer_weights(source: Network, target: Network, *, where: str) -> Transfe
         where: file or name of the weights, for messages.
 
     Raises:
-        CheckpointError: the networks differ in more than their classes.
+        CheckpointError: the networks differ in more than classes, ages and velocities.
     """
     old, new = source.config.head.classes, target.config.head.classes
     found = {name: value for name, value in source.state_dict().items() if not name.startswith("embedding.")}
     wanted, slots = target.state_dict(), _slots(target)
+    added = _add_parts(found, wanted, target)
     shapes = shapes_of(found)
     for name in slots.keys() & shapes.keys():
         shapes[name] = _resized(shapes[name], slots[name], len(new) - len(old))
     difference = state_difference(shapes_of(wanted), shapes, owner="the configuration")
     if difference is not None:
         raise CheckpointError(
-            f"{where}: these weights do not fit the configuration: {difference}. Only classes may differ"
+            f"{where}: these weights do not fit the configuration: {difference}. Only classes, sweeps and"
+            " velocities may differ"
         )
     pairs = [(old.index(name), row) for row, name in enumerate(new) if name in old]
     with torch.no_grad():
@@ -103,7 +121,25 @@ def transfer_weights(source: Network, target: Network, *, where: str) -> Transfe
         new=tuple(name for name in new if name not in old),
         left=tuple(name for name in old if name not in new),
         layers=tuple(dict.fromkeys(name.rpartition(".")[0] for name in slots)),
+        added=added,
     )
+
+
+def _add_parts(found: dict[str, Tensor], wanted: Mapping[str, Tensor], target: Network) -> tuple[str, ...]:
+    """Add the tensors and columns that the weights lack, in place, and return their names."""
+    added = []
+    first = [f"refinements.{number}.point_layers.0" for number in range(len(target.refinements))]
+    for layer in ("encoder.points", *first):
+        name = f"{layer}.linear.weight"
+        # The age is the last column.
+        if name in found and name in wanted and found[name].shape[1] + 1 == wanted[name].shape[1]:
+            found[name] = torch.nn.functional.pad(found[name], (0, 1))
+            added.append(layer)
+    names = [name for name in wanted if name.startswith("velocity.") and name not in found]
+    found |= {name: wanted[name] for name in names}
+    if names:
+        added.append("velocity")
+    return tuple(f"ages of points in {name}" if name != "velocity" else "the velocity head" for name in added)
 
 
 def _slots(network: Network) -> dict[str, _Slot]:

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from perception.track.poses import inverse
+from perception.rigid_motion import inverse
 from perception.track.tracks import Tracks
 from perception.types import FloatArray
 

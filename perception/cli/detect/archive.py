@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from perception.checkpoints.weights import load_weights
 from perception.cli.console import OUTPUT
 from perception.cli.detect.crops import Crops
 from perception.cli.detect.frames import ScanReader
@@ -95,6 +96,11 @@ def detect_archive(
     Returns:
         The exit status: 1 if scans were skipped.
     """
+    if load_weights(options.weights).config.pillars.sweeps > 1:
+        raise ValueError(
+            f"{options.weights} reads several sweeps, which needs the scans in order. Leave out --workers and"
+            " --engine."
+        )
     player = None
     if records is not None and not options.no_pictures:
         player = open_player(options.out, options.paths, options.addresses)

@@ -144,6 +144,7 @@ def _detect(options: argparse.Namespace) -> int:
                         boxes = held_boxes(held, records.path)
                         seen = make.read(scan)
                         player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)
+                    make.sweeps.skip(scan)
                     known += 1
                     continue
                 frame = make(scan)

@@ -16,11 +16,13 @@ from perception.cli.scans.dates import ScanDates, known_time
 from perception.cli.scans.options import columns_of
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.surroundings import Surroundings
+from perception.cli.scans.sweeps import CommandSweeps
 from perception.data import Frame, frame_beside
 from perception.detector import Detector
 from perception.errors import DataError
 from perception.io import load_point_cloud
 from perception.io.addresses import download
+from perception.io.poses import ScanPose
 from perception.io.transform import ScanTransform
 from perception.types import Boxes3D, Detections, PointCloud
 from sparse_core.common.console import LOG
@@ -97,6 +99,8 @@ class FrameMaker:
     ) -> None:
         self._options, self._surroundings, self._crops = options, surroundings, crops
         self.read, self._dates = ScanReader(options, transform), ScanDates(options)
+        #: Past scans, for detectors that read several sweeps.
+        self.sweeps = CommandSweeps(self._timed_scan)
         self._detector: Detector | None = None
         self._least_scores: dict[str, float] | None = None
         self.budget: Budget | None = None
@@ -128,15 +132,24 @@ class FrameMaker:
         Raises:
             DataError: the scan is unusable.
         """
-        read, surroundings = self.read(scan), self._surroundings
-        beside, cloud = read.beside, surroundings.timed(read.cloud, scan, read.beside)
-        pose = surroundings.pose_of(
-            scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
-        )
-        frame = self._detect(self._detector or self.load(), scan, cloud, beside, pose)
+        read = self.read(scan)
+        cloud, pose = self._placed(scan, read)
+        frame = self._detect(self._detector or self.load(), scan, cloud, read.beside, pose)
         if self._options.out is not None and not self._options.no_pictures:
             self._draw(scan, frame)
         return frame
+
+    def _placed(self, scan: Scan, read: ReadScan) -> tuple[PointCloud, ScanPose | None]:
+        """Return a scan with its time, and its pose."""
+        surroundings, beside = self._surroundings, read.beside
+        cloud = surroundings.timed(read.cloud, scan, beside)
+        pose = surroundings.scan_pose(
+            scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
+        )
+        return cloud, pose
+
+    def _timed_scan(self, scan: Scan) -> tuple[PointCloud, ScanPose | None]:
+        return self._placed(scan, self.read(scan))
 
     def _detect(
         self,
@@ -144,25 +157,27 @@ class FrameMaker:
         scan: Scan,
         cloud: PointCloud,
         beside: Frame | None,
-        pose: dict[str, Any],
+        pose: ScanPose | None,
     ) -> DetectedFrame:
         budget = self.budget
+        seen = self.sweeps.merge(detector.config.pillars, scan, cloud, pose)
         used = detector if budget is None else budget.detector
         started = time.perf_counter()
         with nullcontext() if budget is None else budget.log_levels(scan.name), warnings.catch_warnings():
             # detections.warnings has them, too.
             warnings.simplefilter("ignore", CapacityWarning)
-            detections = used(cloud)
+            detections = used(seen)
         # The first call also measures the levels, which is not the time of the frame.
         elapsed_s = time.perf_counter() - started if budget is None else budget.detector.elapsed_s
-        stages_ms = used.profile(cloud, repeats=10) if self._options.profile else {}
+        stages_ms = used.profile(seen, repeats=10) if self._options.profile else {}
         record = {"frame": scan.name, **detections.to_dict(), "elapsed_ms": round(elapsed_s * 1e3, 2)}
-        pose_ns = pose["pose"].get("time_ns") if pose else None
+        pose_ns = None if pose is None else pose.time_ns
         record |= self._dates.fields(scan, known_time(cloud.timestamp_ns, pose_ns))
         # A memory imports only detections above these scores, even if --score is lower.
         if self._least_scores:
             record["least_scores"] = self._least_scores
-        record |= pose | self._surroundings.fields(cloud, detections)
+        record |= {} if pose is None else {"pose": pose.to_dict()}
+        record |= self._surroundings.fields(cloud, detections)
         record |= {} if budget is None else budget.record()
         record |= self._crops.fields(scan.name, beside, detections)
         if stages_ms:

@@ -139,20 +139,6 @@ class Surroundings:
             self._folder_times[path] = ScanTimes(path)
         return self._folder_times[path]
 
-    def pose_of(
-        self,
-        name: str,
-        position: int,
-        time_ns: int | None,
-        beside: Frame | None = None,
-        *,
-        bag: Path | None = None,
-        sensor: str = "",
-    ) -> dict[str, Any]:
-        """Return the field ``pose``, if known; see :meth:`scan_pose`."""
-        pose = self.scan_pose(name, position, time_ns, beside, bag=bag, sensor=sensor)
-        return {} if pose is None else {"pose": pose.to_dict()}
-
     def scan_pose(
         self,
         name: str,

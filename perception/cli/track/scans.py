@@ -20,6 +20,7 @@ from perception.cli.scans.options import columns_of, transform_of
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import find_scans
 from perception.cli.scans.surroundings import Surroundings
+from perception.cli.scans.sweeps import CommandSweeps
 from perception.data import Frame, frame_beside
 from perception.data.nuscenes import NuScenesFrame
 from perception.detector import Detector
@@ -27,8 +28,8 @@ from perception.errors import DataError
 from perception.io import load_point_cloud
 from perception.io.poses import ScanPose
 from perception.io.transform import ScanTransform
+from perception.rigid_motion import checked_pose
 from perception.track.config import TrackerConfig
-from perception.track.poses import checked_pose
 from perception.track.recording import Moment, track_recording
 from perception.track.tracks import Tracks
 from perception.types import Detections, PointCloud
@@ -41,7 +42,10 @@ from sparse_core.common.console import LOG, progress_bar
 #: Detections, one record per frame, which --resume tracks again.
 BOXES = "boxes.jsonl"
 #: Fields of these records that tracking replaces.
-_OWN = ("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings", "embeddings", "time_ns")
+_OWN = (
+    *("frame", "source", "timestamp_ns", "boxes", "scores", "labels", "warnings", "embeddings"),
+    *("velocities", "time_ns"),
+)
 
 
 class _Waiting(NamedTuple):
@@ -83,6 +87,7 @@ class ScanRun:
                 " --overwrite, or name another folder with --out."
             )
         self._detector: Detector | None = None
+        self._sweeps = CommandSweeps(self._placed)
         self._dates = ScanDates(options)
         self._waiting: deque[_Waiting] = deque()
         self._again: Iterator[Scan] | None = None
@@ -142,6 +147,8 @@ class ScanRun:
                     cloud = self._read(scan, beside)
                     record = self._detect(scan, cloud, beside)
                     self._boxes.write(record)
+                else:
+                    self._sweeps.skip(scan)
                 # Track what the record says, so that resumed runs give equal tracks.
                 found = Detections.from_dict(record)
             except DataError as error:
@@ -183,15 +190,25 @@ class ScanRun:
             cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
         return self._surroundings.timed(cloud, scan, beside)
 
-    def _detect(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> dict[str, Any]:
-        """Detect, and return the record with pose and structure."""
-        pose: ScanPose | None = self._surroundings.scan_pose(
+    def _pose(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> ScanPose | None:
+        return self._surroundings.scan_pose(
             scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
         )
+
+    def _placed(self, scan: Scan) -> tuple[PointCloud, ScanPose | None]:
+        """Return a scan with its time, and its pose."""
+        beside = frame_beside(scan.path) if scan.read is None else None
+        cloud = self._read(scan, beside)
+        return cloud, self._pose(scan, cloud, beside)
+
+    def _detect(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> dict[str, Any]:
+        """Detect, and return the record with pose and structure."""
+        pose = self._pose(scan, cloud, beside)
         if self._detector is None:
             self._detector = Detector.from_pretrained(self._options.weights, device=self._options.device)
+        seen = self._sweeps.merge(self._detector.config.pillars, scan, cloud, pose)
         started = time.perf_counter()
-        found = self._detector(cloud)
+        found = self._detector(seen)
         elapsed_ms = (time.perf_counter() - started) * 1e3
         return {
             "frame": scan.name,

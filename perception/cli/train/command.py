@@ -40,11 +40,15 @@ def add_parser(commands: Any) -> None:
         "--data",
         required=True,
         type=Path,
-        help="data set with a split 'train'; for 'embedding' a drive with track identities, such as a KITTI"
-        " sequence",
+        help="data set with a split 'train', or FOLDER@SPLIT; for 'embedding' a drive with track identities,"
+        " such as a KITTI sequence",
     )
     parser.add_argument(
-        "--extra", action="append", default=[], type=Path, help="further data set to mix in (repeatable)"
+        "--extra",
+        action="append",
+        default=[],
+        type=Path,
+        help="further data set to mix in, or FOLDER@SPLIT (repeatable)",
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for checkpoints, weights and curves")
     parser.add_argument(

@@ -87,6 +87,7 @@ class DairV2xSide(DataSet):
     )  # fmt: skip
     neighbours: ClassVar[Mapping[str, str]] = {"Car": "Van", "Cyclist": "Motorcyclist"}
     evaluation = "boxes"
+    has_sweeps: ClassVar[bool] = True
 
     @cached_property
     def files(self) -> SideFiles:
@@ -110,6 +111,14 @@ class DairV2xSide(DataSet):
         if part == "labels" and not self.files.labelled:
             raise DataError(f"{self.files.labels.path}: no labels. Name a data set with labels.")
         return self.files.labelled if part == "labels" else {*self.files.scans, *self.files.labelled}
+
+    def drive_of(self, frame_id: str) -> Sequence[str]:
+        """Return all scans of the side; times tell gaps between drives."""
+        return self._order
+
+    @cached_property
+    def _order(self) -> list[str]:
+        return sorted(self.files.scans)
 
     def frame(self, frame_id: str) -> SideFrame:
         """Return a frame that has a scan or labels."""

@@ -5,7 +5,7 @@ Labels follow the readme of KITTI's tracking development kit. Poses are 3x4 matr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +69,7 @@ class KittiSequence(DataSet):
     classes = KittiDataSet.classes
     neighbours: ClassVar[Mapping[str, str]] = KittiDataSet.neighbours
     evaluation = KittiDataSet.evaluation
+    has_sweeps: ClassVar[bool] = True
 
     @cached_property
     def _scans(self) -> dict[str, Path]:
@@ -119,6 +120,14 @@ class KittiSequence(DataSet):
     def frames_having(self, part: Part) -> Iterable[str]:
         """Return all scans; one without labels has no objects."""
         return self._scans
+
+    def drive_of(self, frame_id: str) -> Sequence[str]:
+        """Return all scans: a sequence is one drive."""
+        return self._order
+
+    @cached_property
+    def _order(self) -> list[str]:
+        return sorted(self._scans, key=int)
 
     def frame(self, frame_id: str) -> KittiSequenceFrame:
         """Return the frame of a scan."""

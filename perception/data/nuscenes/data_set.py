@@ -27,6 +27,8 @@ from perception.io.columns import Columns
 from perception.io.point_cloud import load_point_cloud
 from perception.io.raw import RawCloud
 from perception.io.transform import ScanTransform
+from perception.rigid_motion import moved_points
+from perception.scans.sweeps import PastScan, merge_scans
 from perception.types import Boxes3D, FloatArray, PointCloud
 
 _SUFFIX = ".pcd.bin"
@@ -60,9 +62,21 @@ class NuScenesFrame(Frame):
 
     @cached_property
     def cloud(self) -> PointCloud:
-        """The scan, followed by the points of earlier sweeps."""
+        """The scan, followed by the points of earlier sweeps if ``sweeps`` is not 0."""
+        if self.sweeps == 0:
+            return self.alone
+        earlier = (
+            PastScan(load_point_cloud(path, transform=_AS_STORED), change, age_s)
+            for path, change, age_s in self.parts[1:]
+        )
+        return merge_scans(self.alone, earlier)
+
+    @cached_property
+    def alone(self) -> PointCloud:
+        """The scan, without earlier sweeps."""
+        path, change, _ = self.parts[0]
         return PointCloud(
-            np.concatenate(self._clouds),
+            moved_points(load_point_cloud(path, transform=_AS_STORED).points, change),
             timestamp_ns=self.time_ns,
             source=str(self.source),
             sensor_height_m=self.sensor_height_m,
@@ -72,18 +86,6 @@ class NuScenesFrame(Frame):
         """Return the scan by its calibration; the arguments are ignored."""
         points = self.points
         return RawCloud(points[:, :3], points[:, 3]), self.sensor_height_m
-
-    @cached_property
-    def ages_s(self) -> FloatArray:
-        """(N,) float32 age of each point of ``cloud`` relative to the scan, in seconds."""
-        ages = np.array([age for _, _, age in self.parts], np.float32)
-        return np.repeat(ages, [len(points) for points in self._clouds])
-
-    @cached_property
-    def _clouds(self) -> list[FloatArray]:
-        return [
-            _moved(load_point_cloud(path, transform=_AS_STORED), change) for path, change, _ in self.parts
-        ]
 
     @cached_property
     def truth(self) -> Boxes3D:
@@ -193,6 +195,8 @@ class NuScenesDataSet(DataSet):
             if sight is None or not (number == 0 or (self._root / sight.file).is_file()):
                 return
             age_s = (scan.time_ns - sight.time_ns) * 1e-9
+            if age_s > self.max_age_s:
+                return
             yield self._root / sight.file, frame_from_global @ sight.global_from_sensor, age_s
             sight = self.tables.sight(sight.before) if sight.before else None
 
@@ -292,11 +296,3 @@ def _camera(picture: SensorReading, pose: Matrix) -> CameraCalibration:
         rectification=np.eye(3),
         camera_from_lidar_raw=(np.linalg.inv(picture.global_from_sensor) @ pose)[:3],
     )
-
-
-def _moved(cloud: PointCloud, change: Matrix) -> FloatArray:
-    """Transform (N, 4) points to another frame."""
-    points: FloatArray = cloud.points.copy()
-    with np.errstate(invalid="ignore", over="ignore"):
-        points[:, :3] = cloud.points[:, :3].astype(np.float64) @ change[:3, :3].T + change[:3, 3]
-    return points

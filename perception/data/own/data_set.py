@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class OwnDataSet(DataSet):
     kind = "own folder"
     layout = DESCRIPTION_NAME
     evaluation = "boxes"
+    has_sweeps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -117,6 +119,14 @@ class OwnDataSet(DataSet):
                 raise DataError(f"{self._file}: no labels. Set labels.path and labels.format.")
             return labelled
         return {*self.scan_files, *labelled}
+
+    def drive_of(self, frame_id: str) -> Sequence[str]:
+        """Return all scans by name; times tell gaps between drives."""
+        return self._order
+
+    @cached_property
+    def _order(self) -> list[str]:
+        return list(self.scan_files)
 
     def frame(self, frame_id: str) -> OwnFrame:
         """Return a frame that has a scan or labels."""

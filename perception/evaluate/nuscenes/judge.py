@@ -44,7 +44,7 @@ class NuScenesJudge(Judge):
         self._samples = samples_of(data_set)
 
     def write(self, directory: Path, detected: Iterable[tuple[Frame, Detections]]) -> Path:
-        """Write boxes of the ten classes in world axes, at most 500 per frame; velocities are 0."""
+        """Write boxes of the ten classes in world axes, at most 500 per frame; unknown velocities are 0."""
         tokens, tables = [], []
         for frame, found in detected:
             tokens.append(self._samples[frame.frame_id])
@@ -117,8 +117,12 @@ def _world_boxes(frame: Frame, found: Detections) -> BoxTable:
     heading = np.column_stack([np.cos(boxes[:, 6]), np.sin(boxes[:, 6]), np.zeros(len(boxes))]) @ turn.T
     centre = boxes[:, :3] @ turn.T + frame.pose[:3, 3]
     yaw = np.arctan2(heading[:, 1], heading[:, 0])
+    velocity = np.full((len(rows), 2), np.nan)
+    if found.velocities is not None:
+        velocity = (found.velocities[rows].astype(np.float64) @ turn[:, :2].T)[:, :2]
     return BoxTable.of_frame(
         np.column_stack([centre, boxes[:, 3:6], yaw]),
         [found.labels[row] for row in rows],
         score=found.scores[rows],
+        velocity=velocity,
     )

@@ -30,8 +30,8 @@ def locate_points(
     Cells equal those of :func:`perception.model.pillars.make_pillars` on a CPU, bit for bit.
 
     Args:
-        points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity; contiguous. Points that are NaN,
-            infinite or out of range are ignored.
+        points: (B, P, C) float32 x, y, z (metres, LiDAR frame), intensity, and for several sweeps the age;
+            contiguous. C is ``config.columns``. Points that are NaN, infinite or out of range are ignored.
         lengths: (B,) int32 points of each frame, on the same device; further points are ignored.
         config: grid; its ``max_pillars`` is ignored.
         workspace: cleared buffers for this grid and batch size; None: new ones.
@@ -46,7 +46,7 @@ def locate_points(
         TypeError: wrong dtype.
         ImplementationError: ``impl="triton"`` cannot run here.
     """
-    _check_points(points, lengths)
+    _check_points(points, lengths, config.columns)
     if workspace is None:
         workspace = PillarWorkspace.make(config, len(points), device=points.device)
     _check_workspace(workspace, points, config)
@@ -135,9 +135,9 @@ def fixed_encode(
     return found if out is None else out.copy_(found)
 
 
-def _check_points(points: Tensor, lengths: Tensor) -> None:
-    if points.ndim != 3 or points.shape[2] != 4 or len(points) == 0:
-        raise ValueError(f"points must have shape (B, P, 4), B at least 1, got {tuple(points.shape)}")
+def _check_points(points: Tensor, lengths: Tensor, columns: int) -> None:
+    if points.ndim != 3 or points.shape[2] != columns or len(points) == 0:
+        raise ValueError(f"points must have shape (B, P, {columns}), B at least 1, got {tuple(points.shape)}")
     if lengths.shape != points.shape[:1]:
         raise ValueError(f"lengths must have shape ({len(points)},), got {tuple(lengths.shape)}")
     if points.dtype != torch.float32:
@@ -149,7 +149,9 @@ def _check_points(points: Tensor, lengths: Tensor) -> None:
     if lengths.device != points.device:
         raise ValueError(f"lengths must be on {points.device} like points, got {lengths.device}")
     if points.numel() >= 2**31:
-        raise ValueError(f"points must hold fewer than 2^29 points, got {points.shape[0] * points.shape[1]}")
+        raise ValueError(
+            f"points must hold fewer than 2^31 numbers, got {points.shape[0] * points.shape[1]} points"
+        )
 
 
 def _check_grid(located: LocatedPoints, grid: FixedGrid) -> None:

@@ -46,15 +46,14 @@ def encode_points(
     """Compute pillar features (capacity, C).
 
     Args:
-        points: (N, 4); local: (N, 3) from :func:`local_points`; rows: (N,) int64 pillar of each point.
+        points: (N, C); local: (N, 3) from :func:`local_points`; rows: (N,) int64 pillar of each point.
         sums: (capacity, 4) int64 fixed-point sums of ``local``, and the number of points.
         taken: (N, 1) bool, False for points to ignore; None: all count.
     """
     capacity, counts = len(sums), sums[:, 3].clamp(min=1)
     mean = mean_of(sums[:, :3], counts)
-    features = torch.cat(
-        [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / weights.grid.cell_m, local - mean[rows]], dim=1
-    )
+    parts = [points[:, :2] / 40.0, points[:, 2:4], local[:, :2] / weights.grid.cell_m, local - mean[rows]]
+    features = torch.cat(parts if points.shape[1] == 4 else [*parts, points[:, 4:]], dim=1)
     hidden = torch.relu(features @ weights.point_weight + weights.point_bias)
     # Features are not negative, so zeros change neither maximum nor sum.
     hidden = hidden if taken is None else torch.where(taken, hidden, 0.0)

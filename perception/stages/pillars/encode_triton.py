@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perception.stages.pillars.triton import centre_of, load_points, split_points, whole
+from perception.stages.pillars.triton import centre_of, parts_of, whole
 from perception.stages.pillars.types import FIXED_POINT, LocatedPoints
 from perception.stages.pillars.weights import EncoderWeights
 from sparse_core.conv.grid.layout import FixedGrid
@@ -75,6 +75,7 @@ def points_kernel(
     WIDTH: tl.constexpr,
     RUN: tl.constexpr,
     GROUPS: tl.constexpr,
+    PER_POINT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     """The points' layer; maximum and sum over each pillar's points, atomically."""
@@ -96,11 +97,13 @@ def points_kernel(
     x_rest_weight = _weights(point_weight + 6 * HALF, channel, used)
     y_rest_weight = _weights(point_weight + 7 * HALF, channel, used)
     z_rest_weight = _weights(point_weight + 8 * HALF, channel, used)
+    if PER_POINT > 4:
+        age_weight = _weights(point_weight + 9 * HALF, channel, used)
     for first in range(tl.program_id(0) * POINTS, length, tl.num_programs(0) * POINTS):
         lane = first + tl.arange(0, POINTS)
         index = frame * room + lane
         cell = tl.load(cells + index, mask=lane < length, other=-1)
-        x, y, z, intensity = split_points(load_points(points, index, lane < length))
+        x, y, z, intensity, age = parts_of(points, index, lane < length, PER_POINT)
         held = cell >= 0
         total = sums + cell.to(tl.int64) * 4
         row = row_of(words, cell, held, capacity)
@@ -122,6 +125,8 @@ def points_kernel(
         hidden = _share(hidden, x_off - x_sum * share, x_rest_weight)
         hidden = _share(hidden, y_off - y_sum * share, y_rest_weight)
         hidden = _share(hidden, z - z_sum * share, z_rest_weight)
+        if PER_POINT > 4:
+            hidden = _share(hidden, age, age_weight)
         hidden = tl.maximum(hidden, 0.0)
         bits = hidden.to(tl.int32, bitcast=True)
         parts = whole(hidden)
@@ -245,6 +250,7 @@ def encode(
         WIDTH=max(32, triton.next_power_of_2(half)),
         RUN=_RUN,
         GROUPS=_GROUPS,
+        PER_POINT=located.points.shape[2],
         num_warps=max(1, _RUN * _GROUPS // 32),
         num_stages=1,
         enable_fp_fusion=False,

@@ -32,7 +32,7 @@ def locate(
     workspace.invalid.add_((held & ~finite).sum(1))
     workspace.counts.index_add_(0, kept, torch.ones_like(kept, dtype=torch.int32))
     workspace.bits.copy_(bits_of_cells(cells, len(workspace.bits)))
-    taken = points.reshape(-1, 4)[cells >= 0]
+    taken = points.flatten(0, 1)[cells >= 0]
     local = local_points(taken, _centres(kept, workspace, grid))
     ones = torch.ones_like(kept)[:, None]
     workspace.sums.index_add_(0, kept, torch.cat([whole(local), ones], dim=1))
@@ -60,8 +60,8 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
     offsets = torch.zeros(grid.capacity + 1, dtype=torch.int32, device=cells.device)
     offsets[1:] = counts.cumsum(0)
     rows, kept = _rows(located, grid)
-    points = torch.empty_like(located.points).view(-1, 4)
-    points[(offsets[rows] + located.ranks[kept]).long()] = located.points.view(-1, 4)[kept]
+    points = torch.empty_like(located.points).flatten(0, 1)
+    points[(offsets[rows] + located.ranks[kept]).long()] = located.points.flatten(0, 1)[kept]
     invalid = workspace.invalid.clone()
     workspace.clear()
     return FixedPillars(grid, points, offsets, invalid)
@@ -84,7 +84,7 @@ def encode(located: LocatedPoints, grid: FixedGrid, weights: EncoderWeights, dty
     """See :func:`perception.stages.pillars.fixed_encode`."""
     workspace = located.workspace
     rows, kept = _rows(located, grid)
-    points, cells = located.points.view(-1, 4)[kept], located.cells[kept]
+    points, cells = located.points.flatten(0, 1)[kept], located.cells[kept]
     sums = torch.where((grid.cells >= 0)[:, None], workspace.sums[grid.cells.clamp(min=0).long()], 0)
     local = local_points(points, _centres(cells, workspace, weights.grid))
     return encode_points(points, local, rows, sums, weights, dtype)

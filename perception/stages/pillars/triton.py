@@ -49,6 +49,22 @@ def split_points(values):
 
 
 @triton.jit
+def parts_of(points, index, mask, PER_POINT: tl.constexpr):
+    """x, y, z, intensity and age (N,) of points at (N,), zeros where masked and for a missing column."""
+    if PER_POINT == 4:
+        x, y, z, intensity = split_points(load_points(points, index, mask))
+        age = tl.zeros_like(x)
+    else:
+        first = points + index * PER_POINT
+        x = tl.load(first, mask=mask, other=0.0)
+        y = tl.load(first + 1, mask=mask, other=0.0)
+        z = tl.load(first + 2, mask=mask, other=0.0)
+        intensity = tl.load(first + 3, mask=mask, other=0.0)
+        age = tl.load(first + 4, mask=mask, other=0.0)
+    return x, y, z, intensity, age
+
+
+@triton.jit
 def centre_of(column, line, size, x_low, y_low):
     """x and y of the middle of cells, rounded as in the reference if nothing is fused."""
     return (column.to(tl.float32) + 0.5) * size + x_low, (line.to(tl.float32) + 0.5) * size + y_low
@@ -79,6 +95,7 @@ def locate_kernel(
     block_shift,
     COPIES: tl.constexpr,
     POINTS: tl.constexpr,
+    PER_POINT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     """Cell and rank of each point; sums by cell, counts by block; the first point of a cell sets its bit."""
@@ -89,10 +106,12 @@ def locate_kernel(
         lane = tl.program_id(0) * POINTS + tl.arange(0, POINTS)
         held = lane < length
         index = frame * room + lane
-        x, y, z, intensity = split_points(load_points(points, index, held))
+        x, y, z, intensity, age = parts_of(points, index, held, PER_POINT)
         # Comparisons with NaN are false.
         finite = (tl.abs(x) < float("inf")) & (tl.abs(y) < float("inf"))
         finite = finite & (tl.abs(z) < float("inf")) & (tl.abs(intensity) < float("inf"))
+        if PER_POINT > 4:
+            finite = finite & (tl.abs(age) < float("inf"))
         inside = held & finite & (x >= x_low) & (y >= y_low) & (z >= z_low)
         inside = inside & (x < x_high) & (y < y_high) & (z < z_high)
         # Exactly rounded, as torch divides by a tensor; `/` is not.
@@ -212,6 +231,7 @@ def scatter_kernel(
     counter_count,
     batch_size,
     POINTS: tl.constexpr,
+    PER_POINT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     """Copy each point into its pillar; what counted blocks and bad points becomes zero."""
@@ -233,11 +253,19 @@ def scatter_kernel(
         lane = tl.program_id(0) * POINTS + step
         index = frame * room + lane
         cell = tl.load(cells + index, mask=lane < length, other=-1)
-        values = load_points(points, index, cell >= 0)
+        part = tl.arange(0, 4 if PER_POINT == 4 else 8)[None, :]
+        if PER_POINT == 4:
+            values = load_points(points, index, cell >= 0)
+        else:
+            there = (cell >= 0)[:, None] & (part < PER_POINT)
+            values = tl.load(points + index[:, None] * PER_POINT + part, mask=there, other=0.0)
         row = row_of(words, cell, cell >= 0, capacity)
         kept = row >= 0
         place = tl.load(offsets + row, mask=kept, other=0) + tl.load(ranks + index, mask=kept, other=0)
-        tl.store(ordered + place[:, None] * 4 + tl.arange(0, 4)[None, :], values, mask=kept[:, None])
+        chosen = kept[:, None]
+        if PER_POINT > 4:
+            chosen = chosen & (part < PER_POINT)
+        tl.store(ordered + place[:, None] * PER_POINT + part, values, mask=chosen)
 
 
 def locate(
@@ -265,6 +293,7 @@ def locate(
             workspace.block_cells.bit_length() - 1,
             COPIES=workspace.copies,
             POINTS=_POINTS,
+            PER_POINT=points.shape[2],
             num_warps=4,
             enable_fp_fusion=False,
             **dependent(points),
@@ -279,7 +308,7 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
     counters = len(workspace.block_points)
     blocks = counters // workspace.copies
     offsets = points.new_empty(grid.capacity + 1, dtype=torch.int32)
-    ordered = points.new_empty((batch * room, 4))
+    ordered = points.new_empty((batch * room, points.shape[2]))
     invalid = torch.empty_like(workspace.invalid)
     offsets_kernel[(blocks,)](
         workspace.counts,
@@ -316,6 +345,7 @@ def sort(located: LocatedPoints, grid: FixedGrid) -> FixedPillars:
         counters,
         batch,
         POINTS=_POINTS,
+        PER_POINT=points.shape[2],
         num_warps=4,
         **dependent(points),
     )

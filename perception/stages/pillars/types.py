@@ -120,7 +120,7 @@ class LocatedPoints:
     """Points with their cells, before pillars have rows.
 
     Attributes:
-        points: (B, P, 4) float32 input.
+        points: (B, P, C) float32 input.
         lengths: (B,) int32 input.
         config: grid.
         cells: (B * P,) int32 cell of each point, -1 for ignored points; undefined beyond a frame's length.
@@ -147,8 +147,8 @@ class FixedPillars:
 
     Attributes:
         grid: active pillars; points of pillars beyond its capacity are dropped.
-        points: (B * P, 4) float32 x, y, z (metres, LiDAR frame), intensity, sorted by pillar, in arbitrary
-            order within a pillar; undefined from ``kept`` on.
+        points: (B * P, C) float32 x, y, z (metres, LiDAR frame), intensity, and for several sweeps the age,
+            sorted by pillar, in arbitrary order within a pillar; undefined from ``kept`` on.
         offsets: (capacity + 1,) int32 first point of each pillar; ``kept`` from ``grid.count`` on.
         invalid: (B,) int32 dropped points with NaN or infinite values.
     """

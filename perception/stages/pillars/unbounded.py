@@ -24,7 +24,7 @@ class HashedPillars(NamedTuple):
 
     Attributes:
         grid: active pillars.
-        points: (B * P, 4) float32 sorted by pillar; points without a pillar are last, as zeros.
+        points: (B * P, C) float32 sorted by pillar; points without a pillar are last, as zeros.
         rows: (B * P,) int64 pillar of each point; ``grid.capacity`` for none.
         offsets: (capacity + 1,) int64 first point of each pillar.
         invalid: (B,) int32 points with NaN or infinite values.
@@ -47,7 +47,7 @@ def hash_pillars(
     Cells equal those of :func:`perception.model.pillars.make_pillars`, bit for bit.
 
     Args:
-        points: (B, P, 4) float32 x, y, z (metres, LiDAR frame), intensity.
+        points: (B, P, C) float32 x, y, z (metres, LiDAR frame), intensity, and for several sweeps the age.
         lengths: (B,) int32 points of each frame; further points are ignored.
         capacity: capacity for pillars of the whole batch; ``grid.active`` counts all.
     """
@@ -66,7 +66,7 @@ def hash_pillars(
     rows = pillars.rows_of(cells)
     # Sorting int32 takes half the time of int64.
     rows, order = torch.sort(torch.where(rows < 0, capacity, rows).int(), stable=True)
-    ordered = torch.where((rows < capacity)[:, None], points.view(-1, 4)[order], 0.0)
+    ordered = torch.where((rows < capacity)[:, None], points.flatten(0, 1)[order], 0.0)
     offsets = torch.searchsorted(rows, torch.arange(capacity + 1, device=device, dtype=torch.int32))
     invalid = (held & ~finite).sum(1).int()
     return HashedPillars(pillars, ordered, rows.long(), offsets, invalid, far.sum(1).int())

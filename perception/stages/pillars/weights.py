@@ -19,7 +19,7 @@ class EncoderWeights:
     Attributes:
         grid: grid of the pillars.
         channels: number of channels ``C``.
-        point_weight: (9, C / 2) point layer.
+        point_weight: (9, C / 2) point layer; with several sweeps (10, C / 2).
         point_bias: (C / 2,).
         pillar_weight: (C + 2, C) pillar layer, for maximum, mean, height, logarithm of the number of points.
         pillar_bias: (C,).
@@ -47,7 +47,7 @@ class EncoderWeights:
         config = encoder.config
         point_weight, point_bias = _folded(encoder.points)
         pillar_weight, pillar_bias = _folded(encoder.pillars)
-        assert point_weight.shape == (POINT_FEATURES, config.channels // 2)
+        assert point_weight.shape == (POINT_FEATURES + config.columns - 4, config.channels // 2)
         return cls(
             config.grid,
             config.channels,

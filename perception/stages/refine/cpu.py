@@ -39,7 +39,7 @@ class PlannedPoints:
         return not torch.is_autocast_enabled("cpu") and all(map(_is_plain, self.stage.point_layers))
 
     def __call__(self, features: Tensor, crop: CroppedPoints) -> Tensor:
-        """Compute (R, C) float32 from features (P, 12) float32 of the points of R proposals."""
+        """Compute (R, C) float32 from features (P, F) float32 of the points of R proposals."""
         first, *_ = self.stage.point_layers
         layers = self._layers()
 

@@ -91,7 +91,7 @@ def _point_runs(
 @triton.jit
 def _append(
     item, start, run, points, box_x, box_y, box_z, length, width, height, cosine, sine, counts, found_points,
-    room, margin, ROWS: tl.constexpr, LENGTH: tl.constexpr,
+    room, margin, ROWS: tl.constexpr, LENGTH: tl.constexpr, PER_POINT: tl.constexpr,
 ):  # fmt: skip
     """Numbers of the points of ``ROWS`` runs that are inside a box, into the box's list.
 
@@ -102,9 +102,9 @@ def _append(
         place = begin + tl.arange(0, LENGTH)
         index = start[:, None] + place[None, :]
         alive = place[None, :] < run[:, None]
-        delta_x = tl.load(points + index * 4, mask=alive, other=0.0) - box_x
-        delta_y = tl.load(points + index * 4 + 1, mask=alive, other=0.0) - box_y
-        above = tl.load(points + index * 4 + 2, mask=alive, other=0.0) - box_z
+        delta_x = tl.load(points + index * PER_POINT, mask=alive, other=0.0) - box_x
+        delta_y = tl.load(points + index * PER_POINT + 1, mask=alive, other=0.0) - box_y
+        above = tl.load(points + index * PER_POINT + 2, mask=alive, other=0.0) - box_z
         ahead = cosine * delta_x + sine * delta_y
         left = cosine * delta_y - sine * delta_x
         inside = alive & (tl.abs(ahead) <= length + margin)
@@ -123,6 +123,7 @@ def _gather(
     per_frame, proposals, capacity, grid_height, grid_width, line_width,
     size, origin_x, origin_y, margin,
     HAS_INDICES: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, LENGTH: tl.constexpr,
+    PER_POINT: tl.constexpr,
 ):  # fmt: skip
     """Points inside a box from every ``PARTS``-th ``ROWS`` pillar rows, into the box's list."""
     row, _ = source_rows(labels, indices, item, item >= 0, per_frame, proposals, HAS_INDICES)
@@ -146,14 +147,14 @@ def _gather(
             )  # fmt: skip
             _append(
                 item, start, run, points, box_x, box_y, box_z, length, width, height, cosine, sine, counts,
-                found_points, room, margin, ROWS, LENGTH,
+                found_points, room, margin, ROWS, LENGTH, PER_POINT,
             )  # fmt: skip
 
 
 @triton.jit
 def listed_crop_kernel(
     points, starts, runs, boxes, labels, counts, found_points, rows, room, per_frame, proposals, margin,
-    PARTS: tl.constexpr, ROWS: tl.constexpr, LENGTH: tl.constexpr,
+    PARTS: tl.constexpr, ROWS: tl.constexpr, LENGTH: tl.constexpr, PER_POINT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Points inside a box from every ``PARTS``-th ``ROWS`` of the runs under it, into the box's list."""
@@ -173,7 +174,7 @@ def listed_crop_kernel(
             run = tl.load(runs + place, mask=number < rows, other=0)
             _append(
                 item, start, run, points, box_x, box_y, box_z, length, width, height, cosine, sine, counts,
-                found_points, room, margin, ROWS, LENGTH,
+                found_points, room, margin, ROWS, LENGTH, PER_POINT,
             )  # fmt: skip
 
 
@@ -257,7 +258,7 @@ def crop_kernel(
     size, cell_m, origin_x, origin_y, margin,
     HAS_INDICES: tl.constexpr, CLASSES: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr,
     HIDDEN: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, LENGTH: tl.constexpr,
-    SLICE: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    SLICE: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr, PER_POINT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Samples of one spot for 16 boxes and ``SLICE`` outputs a program, then some pillar rows of a box each.
@@ -281,5 +282,5 @@ def crop_kernel(
         _gather(
             place % items, place // items, points, offsets, words, boxes, labels, indices, counts,
             found_points, room, per_frame, proposals, capacity, grid_height, grid_width, line_width,
-            size, origin_x, origin_y, margin, HAS_INDICES, PARTS, ROWS, LENGTH,
+            size, origin_x, origin_y, margin, HAS_INDICES, PARTS, ROWS, LENGTH, PER_POINT,
         )  # fmt: skip

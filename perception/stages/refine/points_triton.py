@@ -21,7 +21,7 @@ def points_kernel(
     weight_1, bias_1, weight_2, bias_2, weight_3, bias_3, items, room, per_frame, proposals,
     HAS_INDICES: tl.constexpr, C1: tl.constexpr, C2: tl.constexpr, C3: tl.constexpr,
     POINTS: tl.constexpr, COLUMNS: tl.constexpr, ITEMS: tl.constexpr, SLOTS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, PER_POINT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """``COLUMNS`` features of every ``SLOTS``-th block of points, their maxima into ``pooled``."""
@@ -52,7 +52,7 @@ def points_kernel(
             alive = place < size
             features = _features(
                 item, place, alive, points, boxes, indices, found_points, room, per_frame, proposals,
-                HAS_INDICES,
+                HAS_INDICES, PER_POINT,
             )  # fmt: skip
             hidden = tl.dot(first, tl.trans(features), input_precision=PRECISION)
             hidden = tl.maximum(hidden + shift_1[:, None], 0.0).to(second.dtype)
@@ -73,7 +73,7 @@ def points_kernel(
 @triton.jit
 def _features(
     item, place, alive, points, boxes, indices, found_points, room, per_frame, proposals,
-    HAS_INDICES: tl.constexpr,
+    HAS_INDICES: tl.constexpr, PER_POINT: tl.constexpr,
 ):  # fmt: skip
     """What the first layer reads of listed points of a box: (points, 16) float32."""
     index = tl.load(found_points + tl.cast(item, tl.int64) * room + place, mask=alive, other=0)
@@ -85,10 +85,10 @@ def _features(
     length, width, height = tl.load(box + 3) / 2, tl.load(box + 4) / 2, tl.load(box + 5) / 2
     yaw = tl.load(box + 6)
     cosine, sine = tl.cos(yaw), tl.sin(yaw)
-    x = tl.load(points + index * 4, mask=alive, other=0.0)
-    y = tl.load(points + index * 4 + 1, mask=alive, other=0.0)
-    z = tl.load(points + index * 4 + 2, mask=alive, other=0.0)
-    intensity = tl.load(points + index * 4 + 3, mask=alive, other=0.0)
+    x = tl.load(points + index * PER_POINT, mask=alive, other=0.0)
+    y = tl.load(points + index * PER_POINT + 1, mask=alive, other=0.0)
+    z = tl.load(points + index * PER_POINT + 2, mask=alive, other=0.0)
+    intensity = tl.load(points + index * PER_POINT + 3, mask=alive, other=0.0)
     delta_x, delta_y, above = x - box_x, y - box_y, z - box_z
     ahead = cosine * delta_x + sine * delta_y
     left = cosine * delta_y - sine * delta_x
@@ -96,9 +96,12 @@ def _features(
     axis = column % 3
     local = tl.where(axis == 0, ahead[:, None], tl.where(axis == 1, left[:, None], above[:, None]))
     half = tl.where(axis == 0, length, tl.where(axis == 1, width, height))
-    # 0-2 position, 3-5 distance to the faces ahead, 6-8 to those behind, 9 intensity, 10 z, 11 range.
+    # 0-2 position, 3-5 distance to the faces ahead, 6-8 to those behind, 9 intensity, 10 z, 11 range, 12 age.
     features = tl.where(column < 3, local, tl.where(column < 6, half - local, half + local))
     features = tl.where(column == 9, intensity[:, None], features)
     features = tl.where(column == 10, z[:, None], features)
     features = tl.where(column == 11, (tl.sqrt(x * x + y * y) / 40.0)[:, None], features)
-    return tl.where(column < 12, features, 0.0)
+    if PER_POINT > 4:
+        age = tl.load(points + index * PER_POINT + 4, mask=alive, other=0.0)
+        features = tl.where(column == 12, age[:, None], features)
+    return tl.where(column < 8 + PER_POINT, features, 0.0)

@@ -60,7 +60,7 @@ def refine(
         HAS_INDICES=indices is not None, CLASSES=w.classes, CHANNELS=w.map_channels,
         PADDED=w.joined_map.shape[1], HIDDEN=h1, PARTS=parts, ROWS=tiles.rows, LENGTH=tiles.length,
         SLICE=samples, DEPTH=min(_depth(w), w.joined_map.shape[1]), PRECISION=_PRECISION,
-        num_warps=tiles.warps, num_stages=1,
+        PER_POINT=pillars.points.shape[1], num_warps=tiles.warps, num_stages=1,
         # Points on a face are inside or not as they are for the dynamic stage.
         enable_fp_fusion=False,
         **dependent(pillars.points),
@@ -87,7 +87,7 @@ def refine_listed(
     """A step whose runs of points under each box are known.
 
     Args:
-        points: (B * P, 4) float32.
+        points: (B * P, C) float32.
         starts, runs: (B * K, rows) int32 first point of each run, and its length.
         boxes: (B, K, 7) float32; labels: (B, K) int32 class, -1: no box.
         weights: of the step.
@@ -105,7 +105,8 @@ def refine_listed(
     listed_crop_kernel[(labels.numel(), parts)](
         points, starts, runs, boxes, labels, workspace.counts, found_points, starts.shape[1], room,
         proposals, proposals, weights.margin_m, PARTS=parts, ROWS=tiles.rows, LENGTH=tiles.length,
-        num_warps=tiles.warps, num_stages=1, enable_fp_fusion=False, **dependent(points),
+        PER_POINT=points.shape[1], num_warps=tiles.warps, num_stages=1, enable_fp_fusion=False,
+        **dependent(points),
     )  # fmt: skip
     _layers(
         points, found_points, room, (boxes, labels, labels), result, weights, workspace, tiles,
@@ -162,7 +163,7 @@ def _layers(
         items, room, per_frame, proposals,
         HAS_INDICES=indexed, C1=c1, C2=c2, C3=c3, POINTS=tiles.points, COLUMNS=columns,
         ITEMS=min(tiles.counted, max(16, triton.next_power_of_2(items))), SLOTS=slots, PRECISION=_PRECISION,
-        num_warps=tiles.point_warps, num_stages=1, maxnreg=registers,
+        PER_POINT=points.shape[1], num_warps=tiles.point_warps, num_stages=1, maxnreg=registers,
         **dependent(points),
     )  # fmt: skip
     hidden_kernel[(groups * (h1 // narrow_1),)](

@@ -140,5 +140,6 @@ def _vector(bias: Tensor) -> Tensor:
     return vector
 
 
-assert POINT_FEATURES <= _SMALLEST
+# With the age.
+assert POINT_FEATURES + 1 <= _SMALLEST
 assert OUTPUTS <= _SMALLEST

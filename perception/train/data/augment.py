@@ -8,8 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from perception.config import AugmentConfig
-from perception.train.data.frames import IGNORED, TrainingFrame
-from perception.train.data.objects import ObjectSample, local_positions, points_in_box, shadowed
+from perception.train.data.frames import IGNORED, SensorKind, TrainingFrame
+from perception.train.data.objects import (
+    Bearings,
+    ObjectSample,
+    local_positions,
+    points_in_box,
+    points_of_object,
+    shadowed,
+)
 from perception.train.data.sensors import change_sensor
 from perception.types import FloatArray
 
@@ -37,30 +44,34 @@ def paste_objects(
     random: np.random.Generator,
 ) -> TrainingFrame:
     """Paste objects of other frames until the frame has the configured number of each class."""
-    boxes, labels = list(frame.boxes), list(frame.labels)
+    boxes, labels, velocities = list(frame.boxes), list(frame.labels), list(frame.velocities)
     pasted: list[FloatArray] = []
+    bearings = Bearings(frame.points)
     for index, name in enumerate(classes):
-        pool = objects.get(index, ())
+        pool = _pool(objects.get(index, ()), frame.sensor, config.paste_same_sensor)
         wanted = config.paste.get(name, config.paste_rest) - sum(label == index for label in labels)
         for _ in range(max(0, wanted) if pool else 0):
             sample = _moved(pool[int(random.integers(len(pool)))], config, random)
             if len(sample.points) < 5 or _collides(sample.box, boxes):
                 continue
-            sample = _on_ground(sample, frame.points)
+            sample = _on_ground(sample, frame.points[bearings.rows(sample.box, margin_m=3.6)])
             boxes.append(sample.box)
             labels.append(index)
+            velocities.append(sample.velocity)
             pasted.append(sample.points)
     if not pasted:
         return frame
     covered = np.zeros(len(frame.points), dtype=bool)
     for box in boxes[len(frame.boxes) :]:
-        covered |= points_in_box(frame.points, box, margin_m=0.05)
+        rows = bearings.rows(box, margin_m=0.1)
+        covered[rows[points_in_box(frame.points[rows], box, margin_m=0.05)]] = True
     points = np.concatenate([frame.points[~covered], *pasted]).astype(np.float32)
     filled = replace(
         frame,
         points=points,
         boxes=np.array(boxes, dtype=np.float32).reshape(-1, 7),
         labels=np.array(labels, dtype=np.int64),
+        velocities=np.array(velocities, dtype=np.float32).reshape(-1, 2),
     )
     return cast_shadows(filled, first=len(frame.boxes)) if config.paste_shadows else filled
 
@@ -71,25 +82,39 @@ def cast_shadows(frame: TrainingFrame, *, first: int) -> TrainingFrame:
     Objects that lose all of their points become ignored, because nothing in the scan shows them.
     """
     hidden = np.zeros(len(frame.points), dtype=bool)
+    bearings = Bearings(frame.points)
     for box in frame.boxes[first:]:
-        hidden |= shadowed(frame.points, box)
-    points, labels = frame.points[~hidden], frame.labels.copy()
+        rows = bearings.rows(box)
+        hidden[rows[shadowed(frame.points[rows], box)]] = True
+    labels = frame.labels.copy()
     for row, box in enumerate(frame.boxes):
-        lost = hidden.any() and not points_in_box(points, box).any()
-        if lost and points_in_box(frame.points, box).any():
+        rows = bearings.rows(box)
+        if not hidden[rows].any():
+            continue
+        inside = rows[points_in_box(frame.points[rows], box)]
+        if len(inside) and hidden[inside].all():
             labels[row] = IGNORED
-    return replace(frame, points=points, labels=labels)
+    return replace(frame, points=frame.points[~hidden], labels=labels)
+
+
+def _pool(objects: Sequence[ObjectSample], sensor: SensorKind, least: int) -> Sequence[ObjectSample]:
+    """Return the objects of a frame's sensor if there are enough, else all."""
+    own = [sample for sample in objects if sample.sensor == sensor] if least else []
+    return own if least and len(own) >= least else objects
 
 
 def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Generator) -> ObjectSample:
     """Rotate an object around the sensor, and sometimes move it away and thin it as distance would."""
-    points, box = sample.points, sample.box.copy()
+    points, box, velocity = sample.points, sample.box.copy(), sample.velocity
     if config.quarter_turns:
-        points, boxes = _quarter_turned(points, box[None], int(random.integers(4)))
-        box = boxes[0]
+        quarters = int(random.integers(4))
+        points, boxes = _quarter_turned(points, box[None], quarters)
+        box, velocity = boxes[0], np.rint(_rotation(quarters * np.pi / 2)) @ velocity
     elif random.random() < 0.5:
         azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
-        points, box = _rotated(points, box, float(random.uniform(-view, view) - azimuth))
+        turn = float(random.uniform(-view, view) - azimuth)
+        points, box = _rotated(points, box, turn)
+        velocity = _rotation(turn) @ velocity
     if config.shift_m:
         points, shift = points.copy(), random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
         points[:, :2] += shift
@@ -102,7 +127,7 @@ def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Genera
         points = points[keep].copy()
         points[:, :3] += shift
         box[:3] += shift
-    return ObjectSample(sample.label, box, points)
+    return ObjectSample(sample.label, box, points, velocity)
 
 
 def _rotated(points: FloatArray, box: FloatArray, angle_rad: float) -> tuple[FloatArray, FloatArray]:
@@ -143,14 +168,14 @@ def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
     points, box = sample.points.copy(), sample.box.copy()
     points[:, 2] += shift
     box[2] += shift
-    return ObjectSample(sample.label, box, points)
+    return ObjectSample(sample.label, box, points, sample.velocity)
 
 
-def _collides(box: FloatArray, others: Sequence[FloatArray]) -> bool:
+def _collides(box: FloatArray, others: Sequence[FloatArray] | FloatArray) -> bool:
     """True if a box touches another in bird's-eye view (separating axes, with 0.1 m clearance)."""
-    if not others:
+    if not len(others):
         return False
-    stack = np.stack(others)
+    stack = np.asarray(others)
     reach = (np.hypot(stack[:, 3], stack[:, 4]) + np.hypot(box[3], box[4])) / 2
     near = np.hypot(stack[:, 0] - box[0], stack[:, 1] - box[1]) < reach
     return any(_overlap(box, other) for other in stack[near])
@@ -179,49 +204,59 @@ def disturb_objects(
     """Rotate and shift each object on its own, unless it would hit another."""
     if config.object_noise_m == 0 and config.object_noise_rad == 0:
         return frame
-    points, boxes = frame.points.copy(), frame.boxes.copy()
+    points, boxes, velocities = frame.points.copy(), frame.boxes.copy(), frame.velocities.copy()
+    bearings = Bearings(points)
+    everything = np.arange(len(points))
     for row in range(len(boxes)):
         turn = 0.0 if config.quarter_turns else float(random.normal(0.0, config.object_noise_rad))
         shift = random.normal(0.0, config.object_noise_m, size=3).astype(np.float32) * [1.0, 1.0, 0.3]
         moved = boxes[row].copy()
         moved[:3] += shift.astype(np.float32)
         moved[6] += turn
-        if _collides(moved, [*boxes[:row], *boxes[row + 1 :]]):
+        if _collides(moved, np.delete(boxes, row, axis=0)):
             continue
-        inside = points_in_box(points, boxes[row])
+        # Older points of a moving object lie at other bearings.
+        rows = bearings.rows(boxes[row]) if points.shape[1] == 4 else everything
+        inside = rows[points_of_object(points[rows], boxes[row], velocities[row])]
         local = local_positions(points[inside], boxes[row])
         local[:, :2] = local[:, :2] @ _rotation(float(moved[6])).T
         points[inside, :3] = local + moved[:3]
         boxes[row] = moved
-    return replace(frame, points=points, boxes=boxes)
+        velocities[row] = _rotation(turn) @ velocities[row]
+    return replace(frame, points=points, boxes=boxes, velocities=velocities)
 
 
 def transform_scene(
     frame: TrainingFrame, config: AugmentConfig, random: np.random.Generator
 ) -> TrainingFrame:
     """Flip, rotate, scale and shift the whole frame."""
-    points, boxes = frame.points.copy(), frame.boxes.copy()
+    points, boxes, velocities = frame.points.copy(), frame.boxes.copy(), frame.velocities.copy()
     if config.flip and random.random() < 0.5:
         points[:, 1] *= -1
         boxes[:, 1] *= -1
         boxes[:, 6] *= -1
+        velocities[:, 1] *= -1
     if config.quarter_turns:
-        points, boxes = _quarter_turned(points, boxes, int(random.integers(4)))
+        quarters = int(random.integers(4))
+        points, boxes = _quarter_turned(points, boxes, quarters)
+        velocities = velocities @ np.rint(_rotation(quarters * np.pi / 2)).T
     else:
         angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
         turn = _rotation(angle)
         points[:, :2] = points[:, :2] @ turn.T
         boxes[:, :2] = boxes[:, :2] @ turn.T
         boxes[:, 6] += angle
+        velocities = velocities @ turn.T
     factor = np.float32(random.uniform(1 - config.scale, 1 + config.scale))
     points[:, :3] *= factor
     boxes[:, :6] *= factor
+    velocities *= factor
     shift = random.normal(0.0, config.translation_m, size=3).astype(np.float32)
     if config.shift_m:
         shift[:2] += random.uniform(-config.shift_m, config.shift_m, 2).astype(np.float32)
     points[:, :3] += shift
     boxes[:, :3] += shift
-    return replace(frame, points=points, boxes=boxes)
+    return replace(frame, points=points, boxes=boxes, velocities=velocities)
 
 
 def drop_points(frame: TrainingFrame, share: float, random: np.random.Generator) -> TrainingFrame:

@@ -24,14 +24,18 @@ class Batch:
     """Frames of one optimizer step.
 
     Attributes:
-        clouds: one (N_i, 4) float32 tensor per frame.
+        clouds: one (N_i, C) float32 tensor per frame.
         boxes: (B, M, 7) float32, padded with zeros.
         labels: (B, M) int64; -1 for ignored objects, -2 for padding.
+        velocities: (B, M, 2) float32, m/s; NaN where unknown.
+        unlabelled: (B, U) int64 classes that the labels of a frame cannot have, padded with -2.
     """
 
     clouds: list[Tensor]
     boxes: Tensor
     labels: Tensor
+    velocities: Tensor
+    unlabelled: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """Move the batch to another device."""
@@ -42,7 +46,8 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch([change(cloud) for cloud in self.clouds], change(self.boxes), change(self.labels))
+        parts = map(change, (self.boxes, self.labels, self.velocities, self.unlabelled))
+        return Batch([change(cloud) for cloud in self.clouds], *parts)
 
 
 PADDING = -2
@@ -93,10 +98,15 @@ def collate(frames: Sequence[TrainingFrame]) -> Batch:
     most = max(1, *(len(frame.boxes) for frame in frames)) if frames else 1
     boxes = torch.zeros(len(frames), most, 7, dtype=torch.float32)
     labels = torch.full((len(frames), most), PADDING, dtype=torch.int64)
+    velocities = torch.full((len(frames), most, 2), torch.nan)
+    missing = max((len(frame.unlabelled) for frame in frames), default=0)
+    unlabelled = torch.full((len(frames), missing), PADDING, dtype=torch.int64)
     for row, frame in enumerate(frames):
+        unlabelled[row, : len(frame.unlabelled)] = torch.tensor(frame.unlabelled, dtype=torch.int64)
+        velocities[row, : len(frame.boxes)] = torch.from_numpy(frame.velocities)
         boxes[row, : len(frame.boxes)] = torch.from_numpy(frame.boxes)
         labels[row, : len(frame.labels)] = torch.from_numpy(frame.labels)
-    return Batch([torch.from_numpy(frame.points) for frame in frames], boxes, labels)
+    return Batch([torch.from_numpy(frame.points) for frame in frames], boxes, labels, velocities, unlabelled)
 
 
 def batches(

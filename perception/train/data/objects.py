@@ -5,12 +5,13 @@ Source: SECOND (Yan et al., Sensors 2018).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from perception.train.data.frames import TrainingFrame
+from perception.train.data.frames import ANY_SENSOR, SensorKind, TrainingFrame
 from perception.types import FloatArray
 
 
@@ -21,12 +22,16 @@ class ObjectSample:
     Attributes:
         label: class index.
         box: (7,) float32 at the original position.
-        points: (P, 4) float32 at the original position.
+        points: (P, C) float32 at the original position, with the trail of older ones.
+        velocity: (2,) float32 m/s; NaN if unknown.
+        sensor: of the frame.
     """
 
     label: int
     box: FloatArray
     points: FloatArray
+    velocity: FloatArray = field(default_factory=lambda: np.full(2, np.nan, np.float32))
+    sensor: SensorKind = ANY_SENSOR
 
 
 def collect_objects(
@@ -35,12 +40,13 @@ def collect_objects(
     """Collect objects with at least ``minimum_points`` points from all frames, by class index."""
     found: dict[int, list[ObjectSample]] = {}
     for frame in frames:
-        for box, label in zip(frame.boxes, frame.labels, strict=True):
+        for box, label, velocity in zip(frame.boxes, frame.labels, frame.velocities, strict=True):
             if label < 0:
                 continue
-            inside = points_in_box(frame.points, box)
+            inside = points_of_object(frame.points, box, velocity)
             if int(inside.sum()) >= minimum_points:
-                sample = ObjectSample(int(label), box.copy(), frame.points[inside].copy())
+                points = frame.points[inside].copy()
+                sample = ObjectSample(int(label), box.copy(), points, velocity.copy(), frame.sensor)
                 found.setdefault(int(label), []).append(sample)
     return found
 
@@ -60,6 +66,52 @@ def object_bank(
         if len(bank.get(label, ())) < extra_below:
             bank.setdefault(label, []).extend(samples)
     return bank
+
+
+class Bearings:
+    """Points sorted by their bearing from the origin, to find those of a box without reading all.
+
+    Args:
+        points: (N, 4) float32.
+    """
+
+    #: Bearings are rounded to so many steps of a turn.
+    _STEPS = 4096
+
+    def __init__(self, points: FloatArray) -> None:
+        turn = np.arctan2(points[:, 1], points[:, 0]) * np.float32(0.5 / np.pi) + np.float32(0.5)
+        steps = np.minimum(turn * np.float32(self._STEPS), self._STEPS - 1).astype(np.uint16)
+        self._order = np.argsort(steps, kind="stable")
+        counts = np.bincount(steps, minlength=self._STEPS)
+        self._starts = [0, *np.cumsum(counts).tolist()]
+
+    def rows(self, box: FloatArray, *, margin_m: float = 0.0) -> np.ndarray:
+        """Return rows of points, in any order: among them all that lie on or behind the circle around a box.
+
+        Args:
+            box: (7,), see ``perception.types``.
+            margin_m: added to the circle's radius.
+        """
+        radius, distance = _radius(box) + margin_m, math.hypot(box[0], box[1])
+        if distance <= radius:
+            return self._order
+        middle = (math.atan2(box[1], box[0]) / (2 * math.pi) + 0.5) * self._STEPS
+        half = math.asin(radius / distance) / (2 * math.pi) * self._STEPS
+        # A hundredth of a step covers rounding.
+        low, high = math.floor(middle - half - 0.01), math.floor(middle + half + 0.01)
+        whole = self._between(max(low, 0), min(high, self._STEPS - 1))
+        if low >= 0 and high < self._STEPS:
+            return whole
+        # The circle touches the bearing where the turn begins and ends.
+        rest = (low + self._STEPS, self._STEPS - 1) if low < 0 else (0, high - self._STEPS)
+        return np.concatenate([whole, self._between(*rest)])
+
+    def _between(self, first: int, last: int) -> np.ndarray:
+        return self._order[self._starts[first] : self._starts[last + 1]]
+
+
+def _radius(box: FloatArray) -> float:
+    return math.hypot(box[3], box[4]) / 2 * 1.001 + 0.001
 
 
 def shadowed(points: FloatArray, box: FloatArray) -> np.ndarray:
@@ -84,7 +136,7 @@ def _ray_candidates(points: FloatArray, box: FloatArray) -> np.ndarray:
     view.
     """
     x, y = points[:, 0], points[:, 1]
-    radius = float(np.hypot(box[3], box[4])) / 2 * 1.001 + 0.001
+    radius = _radius(box)
     # |p x c| <= r |p|: the distance of the centre from the ray's line.
     hits = (x * box[1] - y * box[0]) ** 2 <= np.float32(radius**2) * (x * x + y * y)
     if float(np.hypot(box[0], box[1])) > radius:
@@ -96,10 +148,25 @@ def local_positions(points: FloatArray, box: FloatArray) -> FloatArray:
     """Return (N, 3) positions of (N, 4) points in the frame of a (7,) box."""
     delta = points[:, :3] - box[:3]
     cosine, sine = np.cos(box[6]), np.sin(box[6])
-    return np.stack(
-        [cosine * delta[:, 0] + sine * delta[:, 1], cosine * delta[:, 1] - sine * delta[:, 0], delta[:, 2]],
-        axis=1,
-    )
+    x, y = delta[:, 0].copy(), delta[:, 1]
+    delta[:, 0] = cosine * x + sine * y
+    delta[:, 1] = cosine * y - sine * x
+    return delta
+
+
+def points_of_object(points: FloatArray, box: FloatArray, velocity: FloatArray) -> np.ndarray:
+    """Return an (N,) mask of the points of an object, with those of past scans where it was then.
+
+    Args:
+        points: (N, C) with ages in the fifth column, if there is one.
+        box: (7,) now.
+        velocity: (2,) m/s; NaN: taken as 0.
+    """
+    if points.shape[1] == 4 or not np.isfinite(velocity).all():
+        return points_in_box(points, box)
+    brought = points[:, :3].copy()
+    brought[:, :2] += points[:, 4:5] * velocity
+    return points_in_box(brought, box)
 
 
 def points_in_box(points: FloatArray, box: FloatArray, *, margin_m: float = 0.0) -> np.ndarray:

@@ -18,7 +18,9 @@ def test_peaks_are_at_the_nearest_point(load: Any) -> None:
     clouds = [torch.tensor([[1.0, 2.0, 0.5, 0.1], [5.0, 0.0, 9.0, 0.1]]), torch.zeros(0, 4)]
     boxes = torch.zeros(2, 2, 7)
     boxes[0, :, 0], boxes[1, :, 0] = torch.tensor([0.5, 4.0]), torch.tensor([7.0, 8.0])
-    batch = Batch(clouds, boxes, torch.zeros(2, 2, dtype=torch.int64))
+    batch = Batch(
+        clouds, boxes, torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2, 2), torch.zeros(2, 0).long()
+    )
     peaks = load("detector.architecture_sides").measured_peaks(batch)
     assert peaks.tolist() == [[[1.0, 2.0], [5.0, 0.0]], [[7.0, 0.0], [8.0, 0.0]]]
     assert float(boxes[0, 0, 1]) == 0

@@ -40,6 +40,7 @@ class Definition:
     groups: tuple[tuple[str, ...], ...] = (("Vehicle", "Pedestrian", "Cyclist"),)
     classes: tuple[str, ...] = ("Vehicle", "Pedestrian", "Cyclist")
     speeds: bool = False
+    sweeps: int = 1
     limits: tuple[float, ...] = (-4.5, -5.0, -1.5, 5.0, 4.8, 2.0)
     most: int = 60
     threshold: float = 0.8
@@ -58,11 +59,12 @@ class Definition:
 
 
 class Boxes(NamedTuple):
-    """Of one group, in the order of their scores: boxes (K, 7) float64, scores and classes (K,)."""
+    """Of one group, in the order of scores: boxes (K, 7) float64, scores and classes (K,), velocities."""
 
     boxes: Tensor
     scores: Tensor
     labels: list[str]
+    velocities: Tensor
 
 
 def random_state(model: Definition, seed: int) -> dict[str, Tensor]:
@@ -164,7 +166,7 @@ def found(model: Definition, state: dict[str, Tensor], points: np.ndarray) -> li
         scores = torch.sigmoid(made["hm"])
         _, rows, columns = scores.shape
         hottest = scores.flatten().argsort(descending=True, stable=True)[: model.most].tolist()
-        boxes, kept, labels = [], [], []
+        boxes, kept, labels, speeds = [], [], [], []
         for place in hottest:
             number, row, column = (
                 place // (rows * columns),
@@ -186,7 +188,9 @@ def found(model: Definition, state: dict[str, Tensor], points: np.ndarray) -> li
                 boxes.append([*spot, *(math.exp(value) for value in size), yaw])
                 kept.append(score)
                 labels.append(classes[number])
-        groups.append(Boxes(torch.tensor(boxes).double().view(-1, 7), torch.tensor(kept), labels))
+                speeds.append(made["vel"][:, row, column].tolist() if model.speeds else [0.0, 0.0])
+        velocities = torch.tensor(speeds).view(-1, 2)
+        groups.append(Boxes(torch.tensor(boxes).double().view(-1, 7), torch.tensor(kept), labels, velocities))
     return groups
 
 

@@ -35,7 +35,13 @@ GROUPS = Definition(
 FEATURES = Definition(features=5, filters=(8, 12, 8), most=40, kept=3, threshold=0.84)
 RELATIVE = Definition(features=5, absolute=False, limits=(-80.0, -80.0, -10.0, 80.0, 80.0, 10.0),
                       threshold=0.7)  # fmt: skip
-MODELS = {"waymo": WAYMO, "groups": GROUPS, "features": FEATURES, "relative": RELATIVE}
+#: Ages of points and velocities, as for nuScenes.
+SWEEPS = replace(FEATURES, speeds=True, sweeps=10, threshold=0.75)
+AGES = replace(RELATIVE, speeds=True, sweeps=10)
+MODELS = {
+    "waymo": WAYMO, "groups": GROUPS, "features": FEATURES, "relative": RELATIVE, "sweeps": SWEEPS,
+    "ages": AGES,
+}  # fmt: skip
 
 
 def model_yaml(model: Definition) -> dict[str, Any]:
@@ -49,7 +55,14 @@ def model_yaml(model: Definition) -> dict[str, Any]:
     }
     return {
         "CLASS_NAMES": list(model.classes),
-        "DATA_CONFIG": {"POINT_CLOUD_RANGE": [*model.low, *model.high], "DATA_PROCESSOR": [voxels]},
+        "DATA_CONFIG": {
+            "POINT_CLOUD_RANGE": [*model.low, *model.high],
+            "DATA_PROCESSOR": [voxels],
+            "MAX_SWEEPS": model.sweeps,
+            "POINT_FEATURE_ENCODING": {
+                "used_feature_list": ["x", "y", "z", "intensity", *(["timestamp"] * (model.sweeps > 1))]
+            },
+        },
         "MODEL": {
             "NAME": "CenterPoint",
             "VFE": {
@@ -119,7 +132,10 @@ def test_outputs_are_those_of_the_program(tmp_path: Path, name: str) -> None:
     out = tmp_path / "own.safetensors"
     assert main(["convert-weights", str(weights), str(out), "--config", str(config)]) == 0
     points = cloud(3)
-    wanted = found(model, state, of_the_program(model, points))
+    if model.sweeps > 1:
+        points = np.column_stack([points, np.random.default_rng(4).uniform(0, 0.5, len(points))])
+        points = points.astype(np.float32)
+    wanted = found(model, state, points if model.sweeps > 1 else of_the_program(model, points))
 
     network = load_weights(out).fold()
     steps = CentreSteps(network)
@@ -131,6 +147,11 @@ def test_outputs_are_those_of_the_program(tmp_path: Path, name: str) -> None:
     boxes = torch.cat([group.boxes for group in wanted])
     torch.testing.assert_close(candidates.scores, scores, rtol=0, atol=1e-4)
     torch.testing.assert_close(candidates.boxes.double(), boxes, rtol=0, atol=1e-4)
+    if model.speeds:
+        assert candidates.velocities is not None
+        speeds = torch.cat([group.velocities for group in wanted])
+        torch.testing.assert_close(candidates.velocities, speeds, rtol=0, atol=1e-4)
+        assert speeds.abs().max() > 0.1
     labels = [model.classes[label] for label in candidates.labels]
     assert labels == [label for group in wanted for label in group.labels]
 
@@ -138,7 +159,10 @@ def test_outputs_are_those_of_the_program(tmp_path: Path, name: str) -> None:
     reported = []
     for group in wanted:
         kept = rotated_nms_exact(group.boxes, group.scores, model.overlap, max_output=model.kept)
-        reported += [(float(group.scores[row]), group.boxes[row], group.labels[row]) for row in kept]
+        reported += [
+            (float(group.scores[row]), group.boxes[row], group.labels[row], group.velocities[row])
+            for row in kept
+        ]
     reported.sort(key=lambda entry: -entry[0])
     assert len(detections) == len(reported) >= 3
     np.testing.assert_allclose(detections.scores, [entry[0] for entry in reported], rtol=0, atol=1e-4)
@@ -146,6 +170,10 @@ def test_outputs_are_those_of_the_program(tmp_path: Path, name: str) -> None:
         detections.boxes, np.stack([entry[1] for entry in reported]), rtol=0, atol=1e-4
     )
     assert detections.labels == [entry[2] for entry in reported]
+    assert (detections.velocities is None) == (not model.speeds)
+    if detections.velocities is not None:
+        speeds = np.stack([entry[3] for entry in reported])
+        np.testing.assert_allclose(detections.velocities, speeds, rtol=0, atol=1e-4)
 
 
 def test_what_is_cut_off_is_tested() -> None:
@@ -166,11 +194,11 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["convert-weights", str(weights), str(out), "--config", str(config)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{out}: CenterPoint from OpenPCDet for Vehicle, Pedestrian, Cyclist",
-        "left out: speeds of boxes (vel)",
         "left out: the fifth number of each point (elongation, time): treated as 0",
     ]
-    _, weights, config = checkpoint(tmp_path, WAYMO)
-    assert convert_weights(weights, config).left_out == ()
+    for model in (WAYMO, GROUPS, SWEEPS):
+        _, weights, config = checkpoint(tmp_path, model)
+        assert convert_weights(weights, config).left_out == ()
 
 
 @pytest.mark.parametrize("points", [np.zeros((0, 4), np.float32), np.full((4, 4), np.nan, np.float32)])

@@ -9,6 +9,7 @@ import pytest
 
 from perception import PointCloud
 from perception.data import CameraCalibration, frame_beside, objects_from_boxes, open_data_set
+from perception.data import types as data_types
 from perception.data.kitti import KittiSequence, write_calibration
 from perception.errors import DataError
 from perception.io import save_point_cloud
@@ -97,3 +98,68 @@ def test_damaged_files_are_named(drive: Path, name: str, text: str, message: str
 def test_no_such_frame(drive: Path) -> None:
     with pytest.raises(DataError, match="no scan for frame '7'"):
         open_data_set(drive).frame("7")
+
+
+@pytest.fixture
+def long_drive(drive: Path) -> Path:
+    """Four scans, 2.5 m and 0.1 s apart; the car stands, the pedestrian walks 1 m/s along y of the map."""
+    for number in range(4):
+        cloud = PointCloud(np.full((3, 4), number + 2, np.float32))
+        save_point_cloud(drive / f"velodyne_reduced/{number:06d}.bin", cloud)
+    lines = []
+    for number in range(4):
+        for row, (track, name) in enumerate((("7", "Car"), ("3", "Pedestrian"))):
+            box = BOXES[row : row + 1].copy()
+            box[:, 0] -= 2.5 * number
+            box[:, 1] += 0.1 * number * row
+            (item,) = objects_from_boxes(box, [name], None, CameraCalibration.default())
+            numbers = (item.alpha, *item.box_2d, item.height_m, item.width_m, item.length_m, *item.location)
+            words = [f"{value:.6f}" for value in (*numbers, item.rotation_y)]
+            lines.append(" ".join([str(number), track, name, "0", "0", *words]))
+    lines.append(label("0", "9", 0, "Car"))
+    (drive / "labels.txt").write_text("\n".join(lines))
+    poses = [f"1 0 0 {2.5 * k} 0 1 0 0 0 0 1 0" for k in range(4)]
+    (drive / "poses.txt").write_text("\n".join(poses) + "\n")
+    (drive / "timestamps.txt").write_text("0.0\n0.1\n0.2\n0.3\n")
+    return drive
+
+
+def test_past_scans_of_the_drive_are_merged(long_drive: Path) -> None:
+    frames = open_data_set(long_drive, sweeps=2)
+    assert [len(frame.cloud) for frame in frames] == [3, 6, 9, 9]
+    last = frames[3].cloud
+    assert last.ages_s is not None
+    np.testing.assert_allclose(last.ages_s, np.repeat([0, 0.1, 0.2], 3), atol=1e-6)
+    np.testing.assert_allclose(last.points[::3, 0], [5, 4 - 2.5, 3 - 5.0], atol=1e-5)
+    assert [len(frame.cloud) for frame in open_data_set(long_drive).with_sweeps(2, 0.15)] == [3, 6, 6, 6]
+    assert open_data_set(long_drive)[3].cloud.ages_s is None
+    (long_drive / "poses.txt").unlink()
+    alone = open_data_set(long_drive, sweeps=2)[3].cloud
+    assert alone.ages_s is not None
+    assert alone.ages_s.tolist() == [0, 0, 0]
+
+
+def test_velocities_over_the_ground_come_from_tracks(long_drive: Path) -> None:
+    frames = open_data_set(long_drive)
+    for frame in frames:
+        assert frame.velocities is not None
+        np.testing.assert_allclose(frame.velocities[:2], [[0, 0], [0, 1]], atol=1e-3)
+    # An object that was seen once.
+    assert frames[0].velocities is not None
+    assert np.isnan(frames[0].velocities[2]).all()
+    (long_drive / "poses.txt").unlink()
+    assert open_data_set(long_drive)[0].velocities is None
+
+
+def test_a_drive_in_order_reads_each_scan_once(long_drive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    load = data_types.load_point_cloud
+
+    def counted(path: Path, **options: object) -> PointCloud:
+        read.append(path.stem)
+        return load(path, **options)
+
+    monkeypatch.setattr(data_types, "load_point_cloud", counted)
+    clouds = [frame.cloud for frame in open_data_set(long_drive, sweeps=2)]
+    assert [len(cloud) for cloud in clouds] == [3, 6, 9, 9]
+    assert read == [f"{number:06d}" for number in range(4)]

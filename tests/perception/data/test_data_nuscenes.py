@@ -73,7 +73,7 @@ def test_sweeps_are_moved_into_the_frame(root: Path) -> None:
     whole = frames(root, sweeps=2)
     assert [len(frame.parts) for frame in whole] == [1, 3, 3] * 2
     for frame, alone in zip(whole, frames(root), strict=True):
-        ages = frame.ages_s
+        ages = frame.cloud.ages_s
         assert sorted(set(ages.tolist())) == pytest.approx([0, 0.05, 0.1][: len(frame.parts)])
         np.testing.assert_array_equal(frame.points[ages == 0], alone.points)
         # The parked car stays where it is, whoever saw it.

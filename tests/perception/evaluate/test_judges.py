@@ -14,6 +14,7 @@ from perception.data.nuscenes import NuScenesDataSet
 from perception.errors import DataError
 from perception.evaluate.boxes.judge import read_records
 from perception.evaluate.data_set import judge_of
+from perception.evaluate.nuscenes.judge import NuScenesJudge
 from perception.evaluate.nuscenes.result import NuScenesResult
 from perception.evaluate.options import JudgeOptions
 from perception.types import Detections
@@ -71,3 +72,18 @@ def test_missing_frames_of_boxes(kitti_folder: Path, tmp_path: Path) -> None:
         assert judge.evaluate(path).to_dict()["frames"] == count
     labels = judge_of(data_set, "boxes", JudgeOptions(missing_results="empty")).evaluate(path).to_dict()
     assert sum(part["labels"] for part in labels["classes"]["Car"]["by_points"].values()) > 0
+
+
+def test_velocities_are_written_in_world_axes(tmp_path: Path) -> None:
+    """A frame whose vehicle has turned: forward of the sensor is elsewhere in the world."""
+    data_set = open_data_set(write_nuscenes(tmp_path))
+    frame = data_set[4]
+    assert frame.pose is not None
+    boxes = np.array([[10, 0, 0, 4, 2, 1.5, 0], [12, 5, 0, 4, 2, 1.5, 0]], np.float32)
+    velocities = np.array([[3, 0], [np.nan, np.nan]], np.float32)
+    found = Detections(boxes, np.ones(2, np.float32), ["car", "car"], velocities=velocities)
+    path = NuScenesJudge(data_set, JudgeOptions()).write(tmp_path, [(frame, found)])
+    first, second = next(iter(json.loads(path.read_text())["results"].values()))
+    np.testing.assert_allclose(first["velocity"], 3 * frame.pose[:2, 0], atol=1e-6)
+    assert abs(first["velocity"][1]) > 0.3
+    assert second["velocity"] == [0, 0]

@@ -168,6 +168,6 @@ def test_a_run_is_remembered(
 
 
 def test_without_a_memory_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perception.live.remembering.entry_points", lambda group: ())
+    monkeypatch.setattr("perception.extensions.entry_points", lambda group: ())
     with pytest.raises(ImportError, match="no memory is installed"):
         open_memory("store", "a run")

@@ -145,7 +145,7 @@ class Driver:
     ) -> int:
         first = 4 * (-(-len(clouds) // 4) * 4)
         listed = native.int64_array(*(one for cloud in clouds for one in (cloud.data_ptr(), len(cloud))))
-        blocks = (host.data_ptr(), device.data_ptr(), first, 16 * room)
+        blocks = (host.data_ptr(), device.data_ptr(), first, room, 4 * clouds[0].shape[1])
         status: int = self.copies.send_clouds(self.entries, 5, *blocks, listed, len(clouds), threads)
         return status
 
@@ -162,25 +162,27 @@ def driver(tmp_path: Path) -> Driver:
     return Driver(tmp_path)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("threads", "columns"), [(1, 4), (2, 4), (2, 5)])
 @pytest.mark.parametrize(
     "counts", [(17000,), (0,), (0, 5, 0), (1, 16384, 16385, 0, 30000), (400_000,), (90_000, 90_000)]
 )
-def test_scans_are_sent_with_their_lengths(driver: Driver, counts: tuple[int, ...], threads: int) -> None:
+def test_scans_are_sent_with_their_lengths(
+    driver: Driver, counts: tuple[int, ...], threads: int, columns: int
+) -> None:
     room = max(counts) + 3
-    words = -(-len(counts) // 4) * 4 + len(counts) * room * 4
+    words = -(-len(counts) // 4) * 4 + len(counts) * room * columns
     host, device = (torch.full((words,), float("nan")) for _ in range(2))
-    clouds = [torch.rand(count, 4) for count in counts]
+    clouds = [torch.rand(count, columns) for count in counts]
     assert driver.send(host, device, clouds, room, threads) == 0
     assert device[: len(counts)].view(torch.int32).tolist() == list(counts)
-    points = device[-len(counts) * room * 4 :].view(len(counts), room, 4)
+    points = device[-len(counts) * room * columns :].view(len(counts), room, columns)
     for row, cloud in zip(points, clouds, strict=True):
         assert torch.equal(row[: len(cloud)], cloud)
         assert row[len(cloud) :].isnan().all()
     assert driver.last[0] == 5
     # No more copies than quarters of a megabyte, and no frame of its own for the lengths.
     assert driver.value("copies") == max(
-        1, sum(-(-16 * count // 2**18) for count in counts) + (counts[0] == 0 < max(counts))
+        1, sum(-(-4 * columns * count // 2**18) for count in counts) + (counts[0] == 0 < max(counts))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import pytest
 from perception import Detections, Tracker
 from perception.errors import ConfigError, DataError
 from perception.track import ClassConfig, Moment, TrackerConfig, Tracks, track_recording
+from perception.track.filter import correct_velocity
 from perception.track.persistence import load_tracker, save_tracker
 from perception.track.recording import MODES
+from perception.track.state import CENTRE, NUMBERS, SPREAD, VELOCITY
 
 CAR = (4.2, 1.8, 1.5)
+#: Reports every track from its first box on.
+REPORTING = TrackerConfig(classes={"Car": ClassConfig(tell_from=-20.0)})
 
 
 def found(places: Any, score: float = 0.9, label: str = "Car", vectors: Any = None) -> Detections:
@@ -346,3 +351,50 @@ def test_what_no_config_can_be() -> None:
             ClassConfig(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="frame_s"):
         TrackerConfig(frame_s=0)
+
+
+def with_velocities(detections: Detections, velocities: Any) -> Detections:
+    return replace(detections, velocities=np.array(velocities, np.float32).reshape(-1, 2))
+
+
+def test_estimated_velocities_start_and_update_tracks() -> None:
+    """Two cars seen once from a sensor that looks along y of the map; one velocity is unknown."""
+    pose, places = at(0, 0, np.pi / 2), [(10.0, 0.0), (20.0, 5.0)]
+    tracker = Tracker(REPORTING)
+    first = tracker.update(
+        with_velocities(found(places), [(8.0, 0.0), (np.nan, np.nan)]), pose=pose, time_ns=0
+    )
+    np.testing.assert_allclose(first.velocity, [[0, 8, 0], [0, 0, 0]], atol=1e-6)
+    assert first.covariance[0, 3, 3] == pytest.approx(1.0)
+    assert first.covariance[1, 3, 3] == pytest.approx(100.0)
+    assert first.moving.tolist() == [True, False]
+    # The next box of the first is found where it drove to, and its speed follows further estimates.
+    moved = [(10.8, 0.0), (20.0, 5.0)]
+    second = tracker.update(with_velocities(found(moved), [(9.0, 0.0), (0.0, 1.0)]), pose=pose, time_ns=10**8)
+    assert second.track_id.tolist() == first.track_id.tolist()
+    assert 8 < second.velocity[0, 1] < 9
+    assert -1.0 < second.velocity[1, 0] < -0.8
+    assert second.covariance[1, 3, 3] < 1.0
+
+
+def test_estimates_over_the_ground_need_poses() -> None:
+    tracker = Tracker(REPORTING)
+    tracks = tracker.update(with_velocities(found([(10.0, 0.0)]), [(8.0, 0.0)]), time_ns=0)
+    assert not tracks.velocity.any()
+    assert tracks.velocities is None
+
+
+def test_an_update_with_a_velocity_is_a_kalman_filter() -> None:
+    """The covariance of position and speed, and the state, as the matrix equations give them."""
+    numbers = np.zeros((2, NUMBERS))
+    numbers[:, VELOCITY] = [[1, 2, 0]] * 2
+    numbers[:, SPREAD] = [0.5, 0.3, 2.0]
+    measured = np.array([[3.0, 1.0, 0.0], [np.nan, 0.0, 0.0]])
+    corrected = correct_velocity(numbers, measured, np.array([0.25, 0.25]))
+    before, row = np.array([[0.5, 0.3], [0.3, 2.0]]), np.array([[0.0, 1.0]])
+    gain = before @ row.T / (row @ before @ row.T + 0.25)
+    after = before - gain @ row @ before
+    np.testing.assert_allclose(corrected[0, SPREAD], [after[0, 0], after[0, 1], after[1, 1]])
+    np.testing.assert_allclose(corrected[0, CENTRE], gain[0] * [2, -1, 0])
+    np.testing.assert_allclose(corrected[0, VELOCITY], [1, 2, 0] + gain[1] * [2, -1, 0])
+    assert np.array_equal(corrected[1], numbers[1])

@@ -19,13 +19,15 @@ from perception.train.data.augment import (
     transform_scene,
 )
 from perception.train.data.batches import SampleSequence, batches, collate
-from perception.train.data.frames import IGNORED, TrainingFrame, class_counts, load_frames
+from perception.train.data.frames import IGNORED, SensorKind, TrainingFrame, class_counts, load_frames
 from perception.train.data.objects import (
+    Bearings,
     ObjectSample,
     collect_objects,
     local_positions,
     object_bank,
     points_in_box,
+    points_of_object,
     shadowed,
 )
 
@@ -54,6 +56,52 @@ def test_points_in_box_equals_the_library(street: Street, seed: int) -> None:
         mask = points_in_box(frame.points, box, margin_m=0.3)
         assert (mask != expected[:, row]).sum() <= 1  # a point on the face may fall on either side
         assert mask.sum() >= 150
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bearings_find_all_points_of_a_box_and_behind_it(seed: int) -> None:
+    random = generator(seed)
+    points = np.zeros((20_000, 4), np.float32)
+    points[:, :3] = random.uniform([-40, -40, -2], [40, 40, 2], (20_000, 3))
+    bearings = Bearings(points)
+    # Boxes all around, among them some across the bearing where a turn begins, and around the origin.
+    places = [*random.uniform(-30, 30, (20, 2)), (-20, 0), (-20, 0.5), (-15, -0.5), (0.5, 0), (20, 0)]
+    for x, y in places:
+        box = np.array([x, y, 0, 4, 2, 3, random.uniform(-3, 3)], np.float32)
+        rows = bearings.rows(box, margin_m=0.6)
+        assert len(np.unique(rows)) == len(rows)
+        left = np.ones(len(points), bool)
+        left[rows] = False
+        assert not (points_in_box(points, box, margin_m=0.3) & left).any()
+        assert not (shadowed(points, box) & left).any()
+        assert len(rows) < len(points) or np.hypot(x, y) < 3.5
+
+
+def test_pasted_objects_are_of_the_same_sensor_if_there_are_enough(street: Street) -> None:
+    scene = street(0)
+    scene = replace(scene, boxes=scene.boxes[:0], labels=scene.labels[:0], sensor=SensorKind("b", 32))
+    shape = (50, 4)
+    samples = [
+        ObjectSample(
+            0,
+            np.array([10, 9 * (n % 3), -1, 4, 2, 1.5, 0], np.float32),
+            np.full(shape, shade, np.float32) * np.array([0, 0, 0, 1], np.float32),
+            sensor=kind,
+        )
+        for kind, shade in ((SensorKind("a", 64), 0.25), (SensorKind("b", 32), 0.75))
+        for n in range(3)
+    ]
+    for least, shades in ((3, {0.75}), (4, {0.25, 0.75}), (0, {0.25, 0.75})):
+        found: set[float] = set()
+        for seed in SEEDS:
+            config = AugmentConfig(
+                paste={"Car": 3}, paste_same_sensor=least, thin_objects=0, paste_view_rad=3.0
+            )
+            pasted = paste_objects(
+                replace(scene, points=scene.points[:0]), {0: samples}, config, CLASSES, generator(seed)
+            )
+            found |= set(np.unique(pasted.points[:, 3]).tolist())
+        assert found == shades
 
 
 def test_objects_are_cut_out_with_their_points(street: Street) -> None:
@@ -335,3 +383,61 @@ def test_neighbouring_types_are_ignored_and_others_background(kitti_folder: obje
     frames = load_frames(open_data_set(str(kitti_folder), "train"), ("Pedestrian",))
     assert all(set(frame.labels) == {0} for frame in frames)
     assert class_counts(frames, ("Pedestrian",)) == {"Pedestrian": 6}
+
+
+def moving_frame() -> TrainingFrame:
+    """A car ahead that drives 10 m/s to the left, with points of now and of 0.1 s ago."""
+    box = np.array([[10, 0, 0, 4, 2, 2, np.pi / 2]], np.float32)
+    points = np.array([[10, 0, 0, 0.5, 0], [10, -1, 0, 0.5, 0.1], [10, -4, 0, 0.5, 0.1]], np.float32)
+    velocities = np.array([[0, 10]], np.float32)
+    return TrainingFrame("car", points, box, np.zeros(1, np.int64), velocities)
+
+
+def test_the_trail_belongs_to_the_object() -> None:
+    frame = moving_frame()
+    mask = points_of_object(frame.points, frame.boxes[0], frame.velocities[0])
+    # 0.1 s ago the car was 1 m to the right; the last point is off even then.
+    assert mask.tolist() == [True, True, False]
+    still = points_of_object(frame.points, frame.boxes[0], np.zeros(2, np.float32))
+    assert still.tolist() == [True, True, False]
+    far = frame.points + np.array([0, -1.5, 0, 0, 0], np.float32)
+    assert points_of_object(far, frame.boxes[0], frame.velocities[0]).tolist() == [True, True, False]
+    assert points_of_object(far, frame.boxes[0], np.zeros(2, np.float32)).tolist() == [True, False, False]
+    unknown = np.full(2, np.nan, np.float32)
+    assert points_of_object(far, frame.boxes[0], unknown).tolist() == [True, False, False]
+
+
+def test_velocities_turn_and_grow_with_the_scene() -> None:
+    config = AugmentConfig(flip=True, rotation_rad=3.0, scale=0.3, translation_m=0.0)
+    frame = moving_frame()
+    for seed in range(8):
+        changed = transform_scene(frame, config, generator(seed))
+        # The older point is where the car was: back by the velocity times the age.
+        trail = changed.points[1, :2] + changed.points[1, 4] * changed.velocities[0]
+        np.testing.assert_allclose(trail, changed.points[0, :2], atol=1e-4)
+    quarters = transform_scene(frame, replace(config, quarter_turns=True), generator(3))
+    trail = quarters.points[1, :2] + 0.1 * quarters.velocities[0]
+    np.testing.assert_allclose(trail, quarters.points[0, :2], atol=1e-4)
+
+
+def test_pasted_and_disturbed_objects_keep_their_trail_and_velocity() -> None:
+    (sample,) = collect_objects([moving_frame()], minimum_points=2)[0]
+    assert len(sample.points) == 2
+    ground = np.random.default_rng(0).uniform([0, -20, -1, 0, 0], [40, 20, -1, 1, 0], (500, 5))
+    empty = TrainingFrame(
+        "empty", ground.astype(np.float32), np.zeros((0, 7), np.float32), np.zeros(0, np.int64)
+    )
+    many = ObjectSample(0, sample.box, np.tile(sample.points, (4, 1)), sample.velocity)
+    config = AugmentConfig(paste={"Car": 1}, thin_objects=0.0, object_noise_rad=0.5, object_noise_m=0.5)
+    turned = 0
+    for seed in range(6):
+        pasted = paste_objects(empty, {0: [many]}, config, ("Car",), generator(seed))
+        moved = disturb_objects(pasted, config, generator(seed))
+        own = moved.points[-8:]
+        np.testing.assert_allclose(
+            own[1, :2] + 0.1 * moved.velocities[0], own[0, :2], atol=1e-4, err_msg=str(seed)
+        )
+        speed = np.hypot(*moved.velocities[0])
+        assert speed == pytest.approx(10, rel=1e-4)
+        turned += abs(moved.velocities[0, 0]) > 1
+    assert turned > 2

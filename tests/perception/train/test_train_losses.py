@@ -21,6 +21,7 @@ from perception.train.losses import (
     heat_targets,
     network_losses,
     refine_samples,
+    velocity_loss,
 )
 
 Street = Callable[[int], TrainingFrame]
@@ -32,7 +33,10 @@ def head(tiny_config: DetectorConfig) -> CentreHead:
 
 
 def one_frame(boxes: list[list[float]], labels: list[int]) -> Batch:
-    return Batch([torch.zeros(0, 4)], torch.tensor([boxes]), torch.tensor([labels]))
+    unknown = torch.full((1, len(boxes), 2), torch.nan)
+    return Batch(
+        [torch.zeros(0, 4)], torch.tensor([boxes]), torch.tensor([labels]), unknown, torch.zeros(1, 0).long()
+    )
 
 
 def car(x: float, y: float) -> list[float]:
@@ -107,7 +111,7 @@ def test_losses_are_finite_and_repeatable(tiny_config: DetectorConfig, street: S
     network = Network(tiny_config).train()
     frames = [street(0), street(1)]
     first, second = losses_of(network, frames), losses_of(network, frames)
-    assert set(first) == set(LOSS_WEIGHTS) - {"teacher_heat", "teacher_map"}
+    assert set(first) == set(LOSS_WEIGHTS) - {"teacher_heat", "teacher_map", "velocity"}
     assert all(value.isfinite() and value > 0 for value in first.values())
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -177,3 +181,74 @@ def test_one_street_can_be_learned(tiny_training: TrainConfig, street: Street) -
         totals.append(float(total.detach()))
     assert np.isfinite(totals).all()
     assert np.mean(totals[-3:]) < 0.6 * np.mean(totals[:3])
+
+
+def test_velocities_are_learned_where_they_are_known(tiny_config: DetectorConfig, street: Street) -> None:
+    torch.manual_seed(0)
+    config = replace(tiny_config, head=replace(tiny_config.head, velocity=True))
+    network = Network(config).train()
+    frame = street(0)
+    assert losses_of(network, [frame])["velocity"] == 0
+    known = frame.velocities.copy()
+    known[0] = [5.0, 0.0]
+    loss = losses_of(network, [replace(frame, velocities=known)])["velocity"]
+    assert loss > 1
+    loss.backward()
+    assert network.velocity is not None
+    assert network.velocity.out.weight.grad is not None
+    assert network.velocity.out.weight.grad.any()
+    # The features of the refinement learn motion, too.
+    assert network.encoder.points.linear.weight.grad is not None
+    assert all(value.grad.isfinite().all() for value in network.parameters() if value.grad is not None)
+
+
+def test_the_loss_of_velocities_ignores_the_unknown_and_poor_boxes() -> None:
+    found = torch.tensor([[1.0, 0.0], [9.0, 9.0], [7.0, 7.0]], requires_grad=True)
+    wanted = torch.tensor([[2.0, 0.0], [torch.nan, 0.0], [0.0, 0.0]])
+    loss = velocity_loss(found, wanted, torch.tensor([True, True, False]))
+    assert float(loss.detach()) == pytest.approx(0.75)
+    loss.backward()
+    assert found.grad is not None
+    assert found.grad[1:].tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_class_that_the_labels_cannot_have_teaches_nothing(
+    tiny_config: DetectorConfig, street: Street
+) -> None:
+    """Pedestrians without labels: neither their heat nor boxes of their class count as false."""
+    torch.manual_seed(0)
+    network = Network(tiny_config).eval()
+    frame = street(0)
+    cars = frame.labels == 0
+    bare = replace(frame, boxes=frame.boxes[cars], labels=frame.labels[cars])
+    unlabelled = replace(bare, unlabelled=(1,))
+    gradients = {}
+    for name, given in (("background", bare), ("unlabelled", unlabelled)):
+        network.zero_grad()
+        losses = losses_of(network, [given])
+        losses["heat"].backward(retain_graph=True)
+        assert network.head.heat.bias.grad is not None
+        gradients[name] = network.head.heat.bias.grad.clone()
+    assert gradients["background"][0] == gradients["unlabelled"][0]
+    assert gradients["background"][1] > 0
+    assert gradients["unlabelled"][1] == 0
+    batch = collate([unlabelled, frame])
+    assert batch.unlabelled.tolist() == [[1], [-2]]
+    with torch.no_grad():
+        proposals = network.propose(network.maps(make_pillars(batch.clouds, tiny_config.pillars)))
+    proposals = proposals._replace(labels=torch.arange(proposals.labels.numel()).view(2, -1) % 2)
+    samples = refine_samples(proposals, batch, torch.Generator().manual_seed(0), keep=6, jitters=1)
+    assert samples.counted is not None
+    assert torch.equal(samples.counted, (samples.frames == 1) | (samples.labels == 0))
+    assert not samples.counted.all()
+    # A pasted pedestrian is known all the same.
+    pasted = collate([replace(frame, unlabelled=(1,))])
+    copies = refine_samples(proposals._replace(
+        boxes=proposals.boxes[:1], scores=proposals.scores[:1], labels=proposals.labels[:1]
+    ), pasted, torch.Generator().manual_seed(0), keep=0, jitters=1)  # fmt: skip
+    assert copies.counted is not None
+    assert (copies.labels == 1).any()
+    assert copies.counted[copies.overlap > 0].all()
+    # Its heat is a peak, too.
+    heat = losses_of(network, [replace(frame, unlabelled=(1,))])["heat"]
+    assert heat > losses_of(network, [unlabelled])["heat"]

@@ -12,10 +12,10 @@ import pytest
 from perception.data import Frame, open_data_set
 from perception.detector import Detector
 from perception.model.network import Network
+from perception.train.data.evidence import ScanDetections
 from perception.train.data.objects import points_in_box
 from perception.train.data.pseudo import (
     PseudoLabelling,
-    ScanDetections,
     pseudo_labels,
     seen_again,
     write_pseudo_labels,

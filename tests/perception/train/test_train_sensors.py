@@ -10,13 +10,16 @@ import pytest
 
 from perception.config import AugmentConfig
 from perception.errors import ConfigError
-from perception.train.data.frames import TrainingFrame
+from perception.train.data.frames import IGNORED, SensorKind, TrainingFrame
+from perception.train.data.objects import local_positions, points_in_box
 from perception.train.data.sensors import (
     change_intensity,
     change_sensor,
+    ignore_unseen,
     jitter_ranges,
     keep_beams,
     raise_sensor,
+    tilt_sensor,
 )
 
 Street = Callable[[int], TrainingFrame]
@@ -55,6 +58,53 @@ def test_a_higher_sensor_sees_everything_lower(street: Street) -> None:
     np.testing.assert_array_equal(raised.boxes[:, 3:], frame.boxes[:, 3:])
 
 
+def test_objects_that_lose_all_points_are_ignored(street: Street) -> None:
+    frame = street(0)
+    row = int(np.flatnonzero(frame.labels >= 0)[0])
+    inside = points_in_box(frame.points, frame.boxes[row])
+    assert inside.any()
+    emptied = ignore_unseen(replace(frame, points=frame.points[~inside]), frame.points)
+    expected = frame.labels.copy()
+    expected[row] = IGNORED
+    np.testing.assert_array_equal(emptied.labels, expected)
+    one_left = np.flatnonzero(inside)[0]
+    kept = ~inside | (np.arange(len(inside)) == one_left)
+    thinned = ignore_unseen(replace(frame, points=frame.points[kept]), frame.points)
+    np.testing.assert_array_equal(thinned.labels, frame.labels)
+
+
+@pytest.mark.parametrize(("beams", "counts"), [(16, {16}), (32, {16}), (64, {32, 16}), (128, {64, 32})])
+def test_sensors_keep_at_least_16_beams(beams: int, counts: set[int]) -> None:
+    gap_rad = AugmentConfig().beam_gap_rad * 64 / beams
+    frame = replace(turn_of(beams, gap_rad), sensor=SensorKind("of this size", beams))
+    config = AugmentConfig(drop_beams=1.0)
+    found = {
+        len(np.unique(np.round(change_sensor(frame, config, np.random.default_rng(seed)).points[:, 3] * 100)))
+        for seed in range(12)
+    }
+    assert found == counts
+
+
+def test_a_tilt_moves_points_with_their_boxes(street: Street) -> None:
+    frame = street(0)
+    tilted = tilt_sensor(frame, 0.02, -0.03)
+    before, after = (np.linalg.norm(part.points[:, :3], axis=1) for part in (frame, tilted))
+    np.testing.assert_allclose(after, before, rtol=1e-5)
+    # Ahead, the ground rises with a negative pitch; to the left, with a positive roll.
+    where = np.array([[40, 0, 0, 0], [0, 40, 0, 0]], np.float32)
+    moved = tilt_sensor(replace(frame, points=where), 0.02, -0.03).points
+    np.testing.assert_allclose(moved[:, 2], [40 * np.sin(0.03), 40 * np.sin(0.02) * np.cos(0.03)], atol=1e-3)
+    for row in range(len(frame.boxes)):
+        inside = points_in_box(frame.points, frame.boxes[row])
+        was = local_positions(frame.points[inside], frame.boxes[row])
+        now = local_positions(tilted.points[inside], tilted.boxes[row])
+        # A point is at most about 3 m from the centre, so an upright box is off by 3 m x 0.05.
+        assert np.abs(now - was).max() < 0.15
+    assert not np.array_equal(
+        change_sensor(frame, AugmentConfig(tilt_rad=0.03), np.random.default_rng(0)).points, frame.points
+    )
+
+
 def test_ranges_move_along_their_rays(street: Street) -> None:
     frame = street(0)
     points = np.concatenate([frame.points, np.zeros((1, 4), np.float32)])
@@ -74,6 +124,17 @@ def test_intensities_change_together(street: Street) -> None:
     factor = scaled[0] / frame.points[0, 3]
     assert 0.6 <= factor <= 1.4
     np.testing.assert_allclose(scaled, np.clip(frame.points[:, 3] * factor, 0, 1), rtol=1e-4)
+    factors = [
+        np.max(
+            change_intensity(frame, AugmentConfig(intensity_factor=4.0), np.random.default_rng(seed)).points[
+                :, 3
+            ]
+        )
+        / frame.points[:, 3].max()
+        for seed in range(40)
+    ]
+    assert 0.25 <= min(factors) < 0.5
+    assert np.mean(np.array(factors) < 1) == pytest.approx(0.5, abs=0.2)
     without = change_intensity(frame, AugmentConfig(drop_intensity=1.0), np.random.default_rng(3))
     assert not without.points[:, 3].any()
 
@@ -89,7 +150,12 @@ def test_nothing_changes_and_nothing_is_drawn_by_default(street: Street) -> None
 @pytest.mark.parametrize("seed", range(4))
 def test_everything_together(street: Street, seed: int, without_objects: TrainingFrame) -> None:
     config = AugmentConfig(
-        drop_beams=1.0, sensor_height_m=1.0, range_noise_m=0.02, intensity_scale=0.3, drop_intensity=0.5
+        drop_beams=1.0,
+        sensor_height_m=1.0,
+        tilt_rad=0.02,
+        range_noise_m=0.02,
+        intensity_scale=0.3,
+        drop_intensity=0.5,
     )
     nothing = replace(without_objects, points=without_objects.points[:0])
     for frame in (street(seed), nothing):
@@ -100,7 +166,9 @@ def test_everything_together(street: Street, seed: int, without_objects: Trainin
         assert len(first.points) <= 0.7 * len(frame.points)
 
 
-@pytest.mark.parametrize("field", ["drop_beams", "intensity_scale", "drop_intensity", "range_noise_m"])
+@pytest.mark.parametrize(
+    "field", ["drop_beams", "tilt_rad", "intensity_scale", "drop_intensity", "range_noise_m"]
+)
 def test_values_that_cannot_be(field: str) -> None:
     with pytest.raises(ConfigError, match=rf"augment\.{field}"):
         AugmentConfig(**{field: -0.1})

@@ -20,7 +20,7 @@ from perception.train.data.frames import TrainingFrame, with_measured_sizes
 from perception.train.fine_tune import FineTune
 from perception.train.run import FEW_BOXES, train
 from perception.train.trainer import Trainer
-from perception.train.transfer import transfer_weights
+from perception.train.transfer import same_outputs, transfer_weights
 
 Street = Callable[[int], TrainingFrame]
 
@@ -149,3 +149,31 @@ def test_weights_keep_their_sizes(tiny_config: DetectorConfig, tmp_path: Path) -
     config = replace(config, head=replace(config.head, sizes_m={"pallet": (1.2, 0.8, 0.15)}))
     save_weights(Network(config), tmp_path / "own.safetensors")
     assert load_weights(tmp_path / "own.safetensors").config == config
+
+
+def test_weights_for_one_scan_start_several_sweeps_with_velocities(
+    tiny_config: DetectorConfig, street: Street
+) -> None:
+    """At first ages change nothing, so the boxes are those of the weights."""
+    torch.manual_seed(1)
+    source = Network(tiny_config).eval()
+    config = replace(
+        tiny_config,
+        pillars=replace(tiny_config.pillars, sweeps=3),
+        head=replace(tiny_config.head, velocity=True),
+    )
+    target = Network(config).eval()
+    assert not same_outputs(source, target)
+    found = transfer_weights(source, target, where="tiny")
+    assert found.kept == tiny_config.head.classes
+    assert "the velocity head" in found.sentence("tiny")
+    assert "ages of points in encoder.points" in found.sentence("tiny")
+    points = torch.from_numpy(street(0).points)
+    aged = torch.cat([points, torch.rand(len(points), 1)], dim=1)
+    with torch.no_grad():
+        wanted = source.encoder.rows(make_pillars([points], tiny_config.pillars))
+        made = target.encoder.rows(make_pillars([aged], config.pillars))
+    torch.testing.assert_close(made.sum(0), wanted.sum(0), rtol=1e-4, atol=1e-3)
+    # The other way around, the weights do not fit.
+    with pytest.raises(CheckpointError, match="do not fit the configuration"):
+        transfer_weights(target, source, where="tiny")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import torch
 import triton
@@ -33,6 +34,8 @@ CONFIG = PillarConfig(range_m=(0.0, -8.0, -3.0, 16.0, 8.0, 1.0), pillar_size_m=0
 FINE = PillarConfig(range_m=(0.0, -40.0, -3.0, 80.0, 40.0, 1.0), pillar_size_m=0.5, channels=64)
 FEW_BLOCKS = 4
 MOST_BLOCKS = types._MOST_BLOCKS
+#: Points with a fifth column.
+AGED = replace(CONFIG, sweeps=3)
 ONE = PillarConfig(range_m=(-1.0, -1.0, -1.0, 1.0, 1.0, 1.0), pillar_size_m=2.0, channels=16)
 
 
@@ -60,6 +63,14 @@ def bad(count: int) -> Tensor:
     return points
 
 
+def aged(count: int) -> Tensor:
+    """Crowded and bad points with ages, some of them not finite."""
+    points = torch.cat([crowded(count), bad(count)])
+    ages = torch.rand((len(points), 1), generator=torch.Generator().manual_seed(7))
+    ages[::11] = torch.nan
+    return torch.cat([points, ages], dim=1)
+
+
 def cases(size: int) -> dict[str, tuple[PillarConfig, list[Tensor], int]]:
     """Grid, frames and capacity by name."""
     full = PillarConfig()
@@ -73,6 +84,7 @@ def cases(size: int) -> dict[str, tuple[PillarConfig, list[Tensor], int]]:
         "batch": (CONFIG, [bad(size // 2), scatter(0, CONFIG, 0), crowded(size), bad(17)], 2 * size),
         "overflow": (CONFIG, [crowded(size), scatter(size, CONFIG, 4)], 20),
         "fine": (FINE, [scatter(size // 2, FINE, 3)], size),
+        "with ages": (AGED, [aged(size // 2), aged(9)], size),
         "one pillar": (ONE, [scatter(300, ONE, 5)], 1),
         "no point": (CONFIG, [scatter(0, CONFIG, 0)], 5),
     }

@@ -22,7 +22,7 @@ from sparse_core.conv.grid import grid_from_bits
 def batch_of(frames: list[Tensor], behind: float) -> tuple[Tensor, Tensor]:
     """Frames in one buffer, ``behind`` after their ends, which must not be read, and their lengths."""
     room = max(len(frame) for frame in frames)
-    points = torch.full((len(frames), room, 4), behind)
+    points = torch.full((len(frames), room, frames[0].shape[1]), behind)
     for row, frame in zip(points, frames, strict=True):
         row[: len(frame)] = frame
     return points, torch.tensor([len(frame) for frame in frames], dtype=torch.int32)
@@ -47,7 +47,7 @@ def encoded(
 
 
 def in_order(points: Tensor, rows: Tensor) -> Tensor:
-    """Bits of points (N, 4), ordered by row and then by the bits: the same whatever order they came in."""
+    """Bits of points (N, C), ordered by row and then by the bits: the same whatever order they came in."""
     bits = points.cpu().view(torch.int32)
     keys = (*bits.numpy().T[::-1], rows.cpu().numpy())
     return bits[torch.from_numpy(np.lexsort(keys))]

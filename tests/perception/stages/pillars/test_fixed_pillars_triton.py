@@ -24,7 +24,7 @@ AGREEMENTS = (
 
 
 def check(report: dict[str, Any], *, interpreted: bool) -> None:
-    assert len(report["cases"]) == (8 if interpreted else 9)
+    assert len(report["cases"]) == (9 if interpreted else 10)
     for name, case in report["cases"].items():
         assert all(case[fact] for fact in AGREEMENTS), (name, case)
         assert case["difference float32"] < 2e-6, (name, case)

@@ -30,11 +30,13 @@ from perception.stages.refine import (
 from perception.stages.refine.crop_triton import crop_kernel
 
 GRID = PillarConfig(range_m=(-3.0, -5.12, -3.0, 9.8, 5.12, 3.0), pillar_size_m=0.32)
+#: Points with a fifth column.
+AGED = replace(GRID, sweeps=2)
 MAP_SHAPE = (8, 10)
 FRAMES = 2
 
 
-def make_stage(channels: tuple[int, ...], map_channels: int, classes: int) -> RefineStage:
+def make_stage(channels: tuple[int, ...], map_channels: int, classes: int, columns: int = 4) -> RefineStage:
     """A step whose outputs matter: no zero biases, batch norms that do something."""
     generator = torch.Generator().manual_seed(0)
     stage = RefineStage(
@@ -42,6 +44,7 @@ def make_stage(channels: tuple[int, ...], map_channels: int, classes: int) -> Re
         classes=classes,
         map_channels=map_channels,
         grid=GRID.grid.coarser(4),
+        columns=columns,
     )
     for part in stage.modules():
         if isinstance(part, nn.BatchNorm1d):
@@ -57,11 +60,11 @@ def make_stage(channels: tuple[int, ...], map_channels: int, classes: int) -> Re
     return stage.eval()
 
 
-def make_points(count: int) -> tuple[Tensor, Tensor]:
-    """(B, P, 4) points of frames of different lengths; one corner is dense."""
+def make_points(count: int, columns: int = 4) -> tuple[Tensor, Tensor]:
+    """(B, P, C) points of frames of different lengths; one corner is dense."""
     generator = torch.Generator().manual_seed(1)
     low, high = torch.tensor(GRID.range_m[:3]), torch.tensor(GRID.range_m[3:])
-    points = torch.rand(FRAMES, count, 4, generator=generator)
+    points = torch.rand(FRAMES, count, columns, generator=generator)
     points[..., :3] = points[..., :3] * (high - low) + low
     points[:, ::3, :2] = points[:, ::3, :2] * 0.05 + torch.tensor([4.0, 1.0])
     return points, torch.tensor([count, count // 3], dtype=torch.int32)
@@ -195,6 +198,10 @@ def main() -> None:
     cases["float16 more boxes than are counted at a time"] = case
     boxes, labels = (tensor.to(device) for tensor in make_boxes(1, 1))
     cases["float32 one box"] = compare(pillars, narrow, boxes, labels, torch.float32, tiles=small)
+    points, lengths = (tensor.to(device) for tensor in make_points(size, columns=5))
+    aged = with_poison(fixed_pillars(points, lengths, AGED, 1000, impl="reference"))
+    old = make_stage((16, 24, 40), 20, 1, columns=5)
+    cases["float32 with ages"] = compare(aged, old, boxes, labels, torch.float32, tiles=small)
     print(json.dumps(report))
 
 

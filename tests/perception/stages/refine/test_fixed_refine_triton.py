@@ -37,13 +37,13 @@ def check(report: dict[str, Any], *, interpreted: bool, cases: int) -> None:
 
 def test_interpreted_kernels_equal_the_reference(repository: Path) -> None:
     report = run_script(SCRIPT, repository, "cpu", "200", interpret=True)
-    check(report, interpreted=True, cases=5)
+    check(report, interpreted=True, cases=6)
 
 
 @pytest.mark.gpu
 def test_compiled_kernels_equal_the_reference(repository: Path, cuda: torch.device) -> None:
     report = run_script(SCRIPT, repository, str(cuda), "30000", interpret=False)
-    check(report, interpreted=False, cases=8)
+    check(report, interpreted=False, cases=9)
 
 
 @pytest.mark.parametrize(

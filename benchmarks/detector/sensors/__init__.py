@@ -1,0 +1,1 @@
+"""Train and judge a detector for sensors that it has not seen."""
