@@ -20,6 +20,7 @@ from perception.types import Detections, FloatArray, PointCloud
 
 #: Configuration fields of the limits per frame.
 _SETTINGS = ("head.top_k", "refine.proposals", "nms.max_boxes")
+_PILLARS = "pillars.max_pillars"
 
 
 class FrameResult(NamedTuple):
@@ -78,7 +79,7 @@ class FrameResult(NamedTuple):
         """Return warnings about dropped pillars and cells."""
         messages = []
         if self.left_out:
-            messages.append(f"the {self.left_out} farthest pillars left out; raise pillars.max_pillars")
+            messages.append(f"the {self.left_out} farthest pillars left out; raise {_PILLARS}")
         if self.overflow:
             messages.append(
                 f"{self.overflow} active cells left out: the CUDA graph is too small; use overflow='grow'"
@@ -122,6 +123,7 @@ class Reporter:
             boxes[:, :6] *= np.float32(shrink)
             boxes[:, 2] -= np.float32(raised)
         scan = cloud if isinstance(cloud, PointCloud) else None
+        reached = self._reached_limits(result.counts)
         return Detections.known(
             boxes=boxes,
             scores=scores,
@@ -132,10 +134,11 @@ class Reporter:
                 *self._messages(result),
                 *result.capacity_messages(),
                 *remarks,
-                *self._reached_limits(result.counts),
+                *self._about_limits(reached),
             ),
             embeddings=vectors,
             classes=self.config.head.classes,
+            limits_reached=(*((_PILLARS,) if result.left_out else ()), *(_SETTINGS[row] for row in reached)),
         )
 
     def _messages(self, result: FrameResult) -> list[str]:
@@ -150,16 +153,17 @@ class Reporter:
             )
         return messages
 
-    def _reached_limits(self, counts: Limits) -> list[str]:
+    def _reached_limits(self, counts: Limits) -> list[int]:
+        """Return the positions of reached limits in :class:`~perception.config.Limits`."""
         limits = self.config.limits
-        reached = [
-            f"{limit} {name} ({setting})"
-            for name, setting, limit, count in zip(limits._fields, _SETTINGS, limits, counts, strict=True)
-            if count >= limit
-        ]
+        return [row for row, count in enumerate(counts) if count >= limits[row]]
+
+    def _about_limits(self, reached: Sequence[int]) -> list[str]:
         if not reached:
             return []
+        limits = self.config.limits
+        named = " and ".join(f"{limits[row]} {limits._fields[row]} ({_SETTINGS[row]})" for row in reached)
         return [
-            f"The frame reached its limit of {' and '.join(reached)}: the weakest objects may be missing."
-            " Raise the limits, for example with detector.with_limits(2)"
+            f"The frame reached its limit of {named}: the weakest objects may be missing."
+            " Raise the limits with detector.with_limits(2), or perceive detect --limits 2"
         ]
