@@ -15,7 +15,7 @@ from perception.config import DetectorConfig, Limits
 from perception.geometry import OpenGrid
 from perception.scans.tensors import Cloud, raised_m
 from perception.stages.report import ReportRules
-from perception.stages.report.reference import mapped_scores, with_footprints
+from perception.stages.report.reference import mapped_scores, with_sizes
 from perception.types import Detections, FloatArray, PointCloud
 
 #: Configuration fields of the limits per frame.
@@ -60,14 +60,14 @@ class FrameResult(NamedTuple):
         )  # fmt: skip
 
     def with_rules(self, rules: ReportRules) -> FrameResult:
-        """Map and sort scores, wrap headings and set footprints.
+        """Map and sort scores, wrap headings and set sizes.
 
         Graphs do the same on the device (:func:`~perception.stages.report.fixed_report`).
         """
         labels = torch.from_numpy(self.labels).long()
         scores = mapped_scores(torch.from_numpy(self.scores), labels, rules)
         scores, order = torch.sort(scores, descending=True, stable=True)
-        boxes = with_footprints(torch.from_numpy(self.boxes)[order], labels[order], rules)
+        boxes = with_sizes(torch.from_numpy(self.boxes)[order], labels[order], rules)
         return self._replace(
             boxes=boxes.numpy(),
             scores=scores.numpy(),
