@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.detector.limits import main, missing
+from benchmarks.calls.limits import main, missing
 from perception import Detections
 
 

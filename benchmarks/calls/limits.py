@@ -1,6 +1,6 @@
 """Limits per frame all around the sensor: what a wider range costs, and whether a limit loses a box.
 
-    python -m benchmarks.detector.limits --device cpu
+    python -m benchmarks.calls.limits --device cpu
 
 Whole scans are detected in the view of the camera, on two squares around the sensor, and without a range. The
 same scans are detected with four times the limits; every box from a score of 0.3 on must be found without
