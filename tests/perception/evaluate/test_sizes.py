@@ -15,7 +15,7 @@ OFFSETS = (0.3, 0.2, 0.1)
 Frames = list[tuple[Detections, Boxes3D]]
 
 
-def frames(count: int, *, noise_m: float = 0.0, label: str = "Car") -> Frames:
+def frames(count: int, *, label: str = "Car") -> Frames:
     """Three detections a frame, and labels that are larger by the offsets; a fourth detection is unsure."""
     random = np.random.default_rng(0)
     made = []
@@ -27,9 +27,8 @@ def frames(count: int, *, noise_m: float = 0.0, label: str = "Car") -> Frames:
         boxes[:, 3:6] += random.normal(0, 0.1, (4, 3))
         boxes[:, 6] = random.uniform(-3, 3, 4)
         truth = grown(boxes, OFFSETS)
-        truth[:, 3:6] += random.normal(0, noise_m, (4, 3)) if noise_m else 0.0
         truth[3, 3:6] *= 3
-        scores = np.float32([0.9, 0.8, 0.7, 0.2])
+        scores = np.array([0.9, 0.8, 0.7, 0.2], np.float32)
         made.append((Detections(boxes, scores, [label] * 4), Boxes3D(truth, [label] * 4)))
     return made
 
