@@ -189,8 +189,8 @@ class Detector:
     def with_limits(self, factor: float) -> Detector:
         """Return a detector on the same network with scaled limits per frame.
 
-        Limits bound peaks, refined proposals and reported boxes. ``Detections.warnings`` names a limit that
-        a frame reached.
+        Limits bound pillars, peaks, refined proposals and reported boxes. ``Detections.warnings`` and
+        ``Detections.limits_reached`` name the limits that a frame reached.
 
         Args:
             factor: multiplies the configured limits; larger limits take longer.
@@ -203,6 +203,7 @@ class Detector:
         config = self.config
         changed = replace(
             config,
+            pillars=replace(config.pillars, max_pillars=math.ceil(config.pillars.max_pillars * factor)),
             head=replace(config.head, top_k=math.ceil(config.head.top_k * factor)),
             refine=replace(config.refine, proposals=math.ceil(config.refine.proposals * factor)),
             nms=replace(config.nms, max_boxes=math.ceil(config.nms.max_boxes * factor)),
@@ -215,7 +216,8 @@ class Detector:
         changed.config = config
         changed.watch = ScanWatch(config.pillars, every_frame=not self.fast)
         before, after = (
-            (each.nms.score_threshold, each.proposal_scores, each.limits) for each in (self.config, config)
+            (each.nms.score_threshold, each.proposal_scores, each.limits, each.pillars.max_pillars)
+            for each in (self.config, config)
         )
         if after != before:
             changed._eager = self._eager.with_config(config)
@@ -331,7 +333,7 @@ class Detector:
         for result in stream_frames(self._graphs, tensors(), ready=ready):
             cloud = given.popleft()
             # Eager code keeps the nearest pillars; fixed buffers cannot choose them.
-            crowded = result.pillars > self.config.pillars.max_pillars
+            crowded = result.pillars > self.config.pillars.most_pillars
             yield self(cloud) if crowded else self._described(result, cloud)
 
     def _read(self, scan: Scan) -> Cloud:
@@ -353,7 +355,7 @@ class Detector:
 
     def _in_a_graph(self, graphs: FrameRunner, tensors: list[Tensor]) -> list[FrameResult]:
         results = graphs.frames(tensors)
-        crowded = any(result.pillars > self.config.pillars.max_pillars for result in results)
+        crowded = any(result.pillars > self.config.pillars.most_pillars for result in results)
         return self._eager(tensors) if crowded else results
 
     def _described(self, result: FrameResult, cloud: Cloud) -> Detections:

@@ -80,7 +80,8 @@ class PointCloud:
     Attributes:
         points: (N, 4) float32: x, y, z in metres in ``frame``, intensity in [0, 1]. Other real dtypes are
             converted. (N, 3) gets zero intensity; of (N, 5) the last column is dropped with a warning.
-        frame: name of the coordinate frame; ``"lidar"`` is x forward, y left, z up.
+        frame: name of the coordinate frame; ``"lidar"`` is x forward, y left, z up, as seen by one sensor.
+            In a frame of another name x points forward too, but points may all lie behind.
         timestamp_ns: time of the scan in nanoseconds since the epoch, if known.
         source: file or sensor of the scan, used in messages.
         sensor_height_m: height of the sensor above the ground if it differs from the training data; see
@@ -186,6 +187,8 @@ class Detections:
         classes: all classes of the detector; empty if unknown, for example for boxes read from a file.
         velocities: (M, 2) float32 velocities over the ground, m/s along x and y of the LiDAR frame, NaN where
             unknown; None if the detector estimates none (``head.velocity``).
+        limits_reached: configuration fields of limits per frame that the scan reached, such as
+            ``"head.top_k"``, so that weak or far objects may be missing.
 
     Raises:
         ValueError: boxes, scores and labels differ in length, ``embeddings`` are not (M, 128) float32 unit
@@ -201,6 +204,7 @@ class Detections:
     embeddings: FloatArray | None = None
     classes: tuple[str, ...] = ()
     velocities: FloatArray | None = None
+    limits_reached: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (len(self.boxes) == len(self.scores) == len(self.labels)):
@@ -360,6 +364,7 @@ class Detections:
             "scores": [round(float(score), 6) for score in self.scores],
             "labels": list(self.labels),
             "warnings": list(self.warnings),
+            "limits_reached": list(self.limits_reached),
         }
         if self.velocities is not None:
             # JSON has no NaN.
@@ -393,4 +398,5 @@ class Detections:
             warnings=tuple(record.get("warnings") or ()),
             embeddings=vectors,
             velocities=velocities,
+            limits_reached=tuple(record.get("limits_reached") or ()),
         )

@@ -157,12 +157,11 @@ def score(
     judge = BoxesJudge(data_set, JudgeOptions())
     with tempfile.TemporaryDirectory() as folder:
         _, judged = judge.judged(judge.write(Path(folder), pairs))
-    reliability = measure_reliability(
-        {name: judged[name].rankings["3d"] for name in _WORTH if name in judged}, len(pairs)
-    )
+    rankings = {name: judged[name].rankings["3d"] for name in _WORTH if name in judged}
+    reliability = measure_reliability(rankings, len(pairs))
     if picture is not None:
         plot_reliability(reliability, picture)
-    thresholds = choose_thresholds(((boxes, frame.truth) for frame, boxes in pairs), list(_WORTH))
+    thresholds = choose_thresholds(rankings)
     return {
         "frames": len(found),
         "AP40": _precision(data, given),

@@ -34,7 +34,7 @@ FILES: dict[str, tuple[str, ...]] = {
     ),
     "docs/benchmarks/calls.md": ("calls-cpu", "calls-cuda", "calls-products"),
     "docs/benchmarks/certainty.md": ("locate", "coverage", "coverage-drives"),
-    "docs/benchmarks/detector.md": ("detector-cpu", "frame-cuda", "conv-cuda"),
+    "docs/benchmarks/detector.md": ("detector-cpu", "frame-cuda", "limits-cpu", "limits-cuda", "conv-cuda"),
     "docs/benchmarks/dynamic.md": (
         "dynamic-accuracy",
         "dynamic-cost",

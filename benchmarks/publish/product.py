@@ -238,6 +238,21 @@ def _became(values: Values) -> str:
     )
 
 
+_LIMITS = (
+    Column("range", "name"),
+    Column("pillars", "pillars", ",d"),
+    Column("peaks / proposals / boxes", "limits", lambda most: " / ".join(f"{each:,d}" for each in most)),
+    Column("frames at a limit", lambda case: max(case["reached"].values(), default=0)),
+    Column("boxes from 0.3 on", "sure"),
+    Column("lost", "lost"),
+    Column("ms per frame", "time/median_ms", ".0f"),
+    Column(
+        "quartiles",
+        "time",
+        lambda time: f"{time['lower_quartile_ms']:.0f} to {time['upper_quartile_ms']:.0f}",
+    ),
+)
+
 BLOCKS: dict[str, Block] = {
     "levels-cpu": _candidates("levels-cpu"),
     "levels-cuda": _candidates("levels-cuda"),
@@ -341,4 +356,5 @@ BLOCKS: dict[str, Block] = {
         ],
     ),
     "drive-became": Text(("drive-cpu",), _became),
+    **{f"limits-{device}": Table(f"limits-{device}", "cases", _LIMITS) for device in ("cpu", "cuda")},
 }

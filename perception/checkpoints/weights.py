@@ -92,20 +92,29 @@ def save_weights(network: Network, path: str | Path, *, dtype: torch.dtype = tor
         save_file(tensors, temporary, metadata={_CONFIG_KEY: json.dumps(to_dict(network.config))})
 
 
-def save_calibrated(name_or_path: str | Path, path: str | Path, maps: Mapping[str, Sequence[float]]) -> None:
-    """Copy weights with calibrated scores (``nms.score_maps``); tensors stay equal bit for bit.
+def save_calibrated(
+    name_or_path: str | Path,
+    path: str | Path,
+    maps: Mapping[str, Sequence[float]],
+    *,
+    offsets_m: Mapping[str, Sequence[float]] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+) -> None:
+    """Copy weights with calibrated scores and sizes; tensors stay equal bit for bit.
 
-    The maps apply after existing ones. Reporting thresholds are mapped too, so that the same boxes are
-    reported. An embedding head is copied as well.
+    Maps and offsets apply after existing ones. Reporting thresholds are mapped too, so that the same boxes
+    are reported. An embedding head is copied as well.
 
     Args:
         name_or_path: shipped name or ``.safetensors`` file.
         path: new file.
-        maps: scale and bias by class.
+        maps: by class, scale and bias for ``nms.score_maps``.
+        offsets_m: by class, metres of the scans for ``nms.size_offsets_m``.
+        thresholds: by class, new reporting thresholds of mapped scores.
 
     Raises:
         CheckpointError: unknown weights, a corrupt file, or compressed weights.
-        ConfigError: an invalid map.
+        ConfigError: an invalid map, offset or threshold.
     """
     source, path = resolve_weights(name_or_path), Path(path)
     try:
@@ -117,7 +126,9 @@ def save_calibrated(name_or_path: str | Path, path: str | Path, maps: Mapping[st
     if metadata.get("format") == COMPRESSED_FORMAT:
         raise CheckpointError(f"{source}: compressed weights. Calibrate the uncompressed weights instead.")
     config, head = _stored_config(source, metadata), load_embedding(source)
-    metadata[_CONFIG_KEY] = json.dumps(to_dict(replace(config, nms=_calibrated(config.nms, maps))))
+    nms = _resized(_calibrated(config.nms, maps), offsets_m or {}, config.pillars.shrink)
+    nms = replace(nms, report_thresholds={**nms.report_thresholds, **(thresholds or {})})
+    metadata[_CONFIG_KEY] = json.dumps(to_dict(replace(config, nms=nms)))
     with replacing(path) as temporary:
         save_file(tensors, temporary, metadata=metadata)
     if head is not None:
@@ -132,6 +143,14 @@ def _calibrated(nms: NmsConfig, maps: Mapping[str, Sequence[float]]) -> NmsConfi
         if 0 < (score := thresholds.get(name, 0.0)) < 1:
             thresholds[name] = 1 / (1 + math.exp(-scale * math.log(score / (1 - score)) - bias))
     return replace(nms, score_maps=joined, report_thresholds=thresholds)
+
+
+def _resized(nms: NmsConfig, offsets_m: Mapping[str, Sequence[float]], shrink: float) -> NmsConfig:
+    joined = dict(nms.size_offsets_m)
+    for name, added in offsets_m.items():
+        before = joined.get(name, (0.0, 0.0, 0.0))
+        joined[name] = tuple(old + new / shrink for old, new in zip(before, added, strict=True))
+    return replace(nms, size_offsets_m=joined)
 
 
 def push_to_hub(

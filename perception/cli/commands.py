@@ -27,6 +27,10 @@ COMMANDS = {
         "Measure the average precision of a detector or of result files, by the protocol of KITTI, of"
         " nuScenes, or of any labelled boxes.",
     ),
+    "calibrate": Command(
+        "perception.cli.calibrate",
+        "Fit box sizes, scores and thresholds of weights to a sensor and market, from a few labelled frames.",
+    ),
     "train": Command(
         "perception.cli.train.command",
         "Train a detector. Rerun the same command to resume. On several GPUs: torchrun --nproc-per-node N -m"

@@ -93,6 +93,9 @@ class NmsConfig:
             ``report_thresholds`` apply to the mapped score, ``score_threshold`` to the unmapped one.
         footprints_m: by class, fixed length and width of final boxes, for objects whose extent a LiDAR does
             not show, such as pedestrians.
+        size_offsets_m: by class, metres added to length, width and height of final boxes, for a market with
+            other cars than the training data. Boxes grow in length away from the sensor, in width to both
+            sides, and upward. Length and width of ``footprints_m`` stay. ``perceive calibrate`` fits them.
     """
 
     proposal_iou: float = 0.7
@@ -102,6 +105,7 @@ class NmsConfig:
     report_thresholds: dict[str, float] = field(default_factory=dict)
     score_maps: dict[str, tuple[float, float]] = field(default_factory=dict)
     footprints_m: dict[str, tuple[float, float]] = field(default_factory=dict)
+    size_offsets_m: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("proposal_iou", "iou", "score_threshold"):
@@ -115,6 +119,9 @@ class NmsConfig:
         for label, values in self.footprints_m.items():
             sides = finite_pair(f"nms.footprints_m of {label}", values)
             check(min(sides) > 0, f"nms.footprints_m of {label}", "two positive lengths", values)
+        for label, offsets in self.size_offsets_m.items():
+            good = len(offsets) == 3 and all(-math.inf < value < math.inf for value in offsets)
+            check(good, f"nms.size_offsets_m of {label}", "three finite numbers", offsets)
         check(self.max_boxes > 0, "nms.max_boxes", "positive", self.max_boxes)
 
     @property
@@ -214,7 +221,7 @@ class DetectorConfig:
                 f"{count} counts with head.velocity {self.head.velocity}",
                 self.backbone.layers,
             )
-        for name in ("report_thresholds", "footprints_m"):
+        for name in ("report_thresholds", "footprints_m", "size_offsets_m"):
             check_classes(f"nms.{name}", getattr(self.nms, name), self.head.classes)
         if self.pillars.open:
             self._check_open()
@@ -287,8 +294,14 @@ class DetectorConfig:
         sizes = {name: size for name, size in self.head.sizes_m.items() if name in names}
         thresholds = {name: score for name, score in self.nms.report_thresholds.items() if name in names}
         footprints = {name: sides for name, sides in self.nms.footprints_m.items() if name in names}
+        offsets = {name: values for name, values in self.nms.size_offsets_m.items() if name in names}
         return dataclasses.replace(
             self,
             head=dataclasses.replace(self.head, classes=names, sizes_m=sizes),
-            nms=dataclasses.replace(self.nms, report_thresholds=thresholds, footprints_m=footprints),
+            nms=dataclasses.replace(
+                self.nms,
+                report_thresholds=thresholds,
+                footprints_m=footprints,
+                size_offsets_m=offsets,
+            ),
         )

@@ -36,7 +36,8 @@ class PillarConfig:
             stay fast; 0 keeps all points.
         pillar_size_m: edge of a pillar in x and y.
         channels: width of a pillar's feature vector.
-        max_pillars: capacity per frame. Beyond it the detector keeps the nearest pillars and warns.
+        max_pillars: capacity per frame of the default range; larger ranges have more (:attr:`most_pillars`).
+            Beyond it the detector keeps the nearest pillars and warns.
         sweeps: scans that the detector reads together: the current one and up to ``sweeps - 1`` past scans of
             the drive, moved by their poses. Above 1, the age of a point in seconds is one more feature.
         max_age_s: past scans older than this are not used.
@@ -111,6 +112,11 @@ class PillarConfig:
         x_low, y_low, _, x_high, y_high, _ = self.range_m
         area_m2 = (x_high - x_low) * (y_high - y_low)
         return min(max(1.0, area_m2 / _REFERENCE_AREA_M2), _MOST_GROWTH)
+
+    @property
+    def most_pillars(self) -> int:
+        """Capacity per frame: ``max_pillars``, scaled with the area of the range (:attr:`growth`)."""
+        return math.ceil(self.max_pillars * self.growth)
 
     @property
     def grid(self) -> BirdsEyeGrid | OpenGrid:

@@ -47,8 +47,8 @@ class Reliability:
         false_per_frame: false positives with a score of at least 0.3.
         bins: (10, 3) float64: boxes, mean score and share of right boxes for scores 0-0.1, ..., 0.9-1.
         fitted: the map; None with fewer than 10 right or 10 wrong boxes.
-        error_fitted, false_fitted: the same for calibrated scores, five-fold cross-validated over frames; NaN
-            without a map.
+        error_fitted, false_fitted: the same for calibrated scores, cross-validated over five blocks of
+            consecutive frames, because neighbouring frames are alike; NaN without a map.
     """
 
     boxes: int
@@ -128,9 +128,9 @@ def fit_map(score: Float64Array, right: Mask) -> ScoreMap | None:
 
 
 def _crossed(ranking: Ranking) -> Float64Array:
-    """Return scores calibrated by a map of the other folds."""
+    """Return scores calibrated by a map of the other blocks of frames."""
     made: Float64Array = ranking.score.copy()
-    fold: Rows = ranking.frame % _FOLDS
+    fold: Rows = ranking.frame * _FOLDS // (1 + ranking.frame.max(initial=0))
     for number in range(_FOLDS):
         own = fold == number
         fitted = fit_map(ranking.score[~own], ranking.right[~own])
@@ -156,11 +156,6 @@ def calibration_error(score: Float64Array, right: Mask) -> float:
     if len(filled) == 0:
         return math.nan
     return float((filled[:, 0] * np.abs(filled[:, 1] - filled[:, 2])).sum() / filled[:, 0].sum())
-
-
-def score_maps(reliability: Mapping[str, Reliability]) -> dict[str, ScoreMap]:
-    """Return the maps of the classes that have one."""
-    return {name: found.fitted for name, found in reliability.items() if found.fitted is not None}
 
 
 def _false(score: Float64Array, right: Mask, frames: int) -> float:

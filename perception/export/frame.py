@@ -23,7 +23,7 @@ from perception.model.segments import repeat_rows
 from perception.run.program import Steps, run_frame
 from perception.stages.nms import fixed_suppress
 from perception.stages.report import ReportRules
-from perception.stages.report.reference import mapped_scores, with_footprints
+from perception.stages.report.reference import mapped_scores, with_sizes
 
 #: Placeholder for unused boxes, out of every range.
 _NOWHERE = (-1e6, -1e6, 0.0, 1.0, 1.0, 1.0, 0.0)
@@ -215,7 +215,7 @@ class ExportSteps(
             order = torch.topk(torch.where(used, scores, -1.0), scores.shape[0]).indices
         rows = order.index_select(0, used.index_select(0, order).nonzero()[:, 0])
         labels = labels.index_select(0, rows)
-        found = with_footprints(best.boxes.index_select(0, rows), labels, self.rules)
+        found = with_sizes(best.boxes.index_select(0, rows), labels, self.rules)
         return ExportResult(found, scores.index_select(0, rows), labels)
 
     def forward(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:

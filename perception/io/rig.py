@@ -34,6 +34,8 @@ from perception.io.transform import ScanTransform
 from perception.types import PointCloud
 
 Matrix = npt.NDArray[np.float64]
+#: Name of the common frame without one in recordings.
+RIG_FRAME = "rig"
 _RIG_FIELDS = ("sensors", "tolerance_s", "sensor_height_m", "frame")
 _TRANSFORM_FIELDS = ("scale", "axes", "intensity_scale")
 _SENSOR_FIELDS = ("scans", "extrinsic", "times", "columns", *_TRANSFORM_FIELDS)
@@ -90,6 +92,7 @@ class Rig:
 
         Returns:
             All points in the common frame, with the time and source of the first sensor and all warnings.
+            The frame is named as in recordings, or ``"rig"``.
         """
         parts, warnings = [], dict[str, None]()
         for sensor in self.sensors:
@@ -105,6 +108,7 @@ class Rig:
         first = next((clouds[one.name] for one in self.sensors if one.name in clouds), None)
         return PointCloud(
             np.concatenate(parts) if parts else np.zeros((0, 4), np.float32),
+            frame=self.frame or RIG_FRAME,
             timestamp_ns=None if first is None else first.timestamp_ns,
             source=None if first is None else first.source,
             sensor_height_m=self.sensor_height_m,

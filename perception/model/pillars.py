@@ -111,13 +111,13 @@ def make_pillars(clouds: Sequence[Tensor], config: PillarConfig, *, impl: Impl =
     coordinates = torch.stack([frames.int(), y, x], dim=1)
     table, order = _table_and_order(coordinates, columns, grid.key_shape, impl)
     kept, overflow = _within_capacity(table, len(clouds), config)
-    left_out = int(overflow.sum()) if len(table) > config.max_pillars else 0
+    left_out = int(overflow.sum()) if len(table) > config.most_pillars else 0
     if left_out:
         selected = kept[table.rows]
         points, frames, coordinates = points[selected], frames[selected], coordinates[selected]
         table, order = _table_and_order(coordinates, columns[:, selected], grid.key_shape, impl)
         warnings.warn(
-            f"the {left_out} farthest pillars left out: a frame may have {config.max_pillars};"
+            f"the {left_out} farthest pillars left out: a frame may have {config.most_pillars};"
             " raise pillars.max_pillars",
             CapacityWarning,
             stacklevel=2,
@@ -147,7 +147,7 @@ def _sorted(points: Tensor, sizes: Sequence[int], config: PillarConfig) -> Pilla
     if frames * strides[0] > 1 << _KEY_BITS:
         return None
     found = sort_points(points.contiguous(), sizes, grid.range_m, grid.cell_m, grid.shape, strides, MARGIN)
-    if found is None or len(found.keys) > config.max_pillars:
+    if found is None or len(found.keys) > config.most_pillars:
         return None
     table = CoordinateTable(found.cells, found.keys, found.unsorted, grid.shape)
     none = torch.zeros_like(found.invalid)
@@ -168,7 +168,7 @@ def _sorted(points: Tensor, sizes: Sequence[int], config: PillarConfig) -> Pilla
 def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConfig) -> tuple[Tensor, Tensor]:
     """Return the mask of pillars that fit, nearest first, and the number of dropped pillars per frame."""
     everything = torch.ones(len(table), dtype=torch.bool, device=table.keys.device)
-    if len(table) <= config.max_pillars:
+    if len(table) <= config.most_pillars:
         return everything, torch.zeros(batch_size, dtype=torch.int64, device=everything.device)
     frame = table.coordinates[:, 0].long()
     grid = config.grid
@@ -179,8 +179,8 @@ def _within_capacity(table: CoordinateTable, batch_size: int, config: PillarConf
     first = torch.cumsum(per_frame, 0) - per_frame
     rank = torch.arange(len(order), device=order.device) - first[frame[order]]
     kept = everything.clone()
-    kept[order] = rank < config.max_pillars
-    return kept, (per_frame - config.max_pillars).clamp(min=0)
+    kept[order] = rank < config.most_pillars
+    return kept, (per_frame - config.most_pillars).clamp(min=0)
 
 
 def _table_and_order(

@@ -15,11 +15,12 @@ from perception.config import DetectorConfig, Limits
 from perception.geometry import OpenGrid
 from perception.scans.tensors import Cloud, raised_m
 from perception.stages.report import ReportRules
-from perception.stages.report.reference import mapped_scores, with_footprints
+from perception.stages.report.reference import mapped_scores, with_sizes
 from perception.types import Detections, FloatArray, PointCloud
 
 #: Configuration fields of the limits per frame.
 _SETTINGS = ("head.top_k", "refine.proposals", "nms.max_boxes")
+_PILLARS = "pillars.max_pillars"
 
 
 class FrameResult(NamedTuple):
@@ -62,14 +63,14 @@ class FrameResult(NamedTuple):
         )  # fmt: skip
 
     def with_rules(self, rules: ReportRules) -> FrameResult:
-        """Map and sort scores, wrap headings and set footprints.
+        """Map and sort scores, wrap headings and set sizes.
 
         Graphs do the same on the device (:func:`~perception.stages.report.fixed_report`).
         """
         labels = torch.from_numpy(self.labels).long()
         scores = mapped_scores(torch.from_numpy(self.scores), labels, rules)
         scores, order = torch.sort(scores, descending=True, stable=True)
-        boxes = with_footprints(torch.from_numpy(self.boxes)[order], labels[order], rules)
+        boxes = with_sizes(torch.from_numpy(self.boxes)[order], labels[order], rules)
         rows = order.numpy()
         return self._replace(
             boxes=boxes.numpy(),
@@ -83,7 +84,7 @@ class FrameResult(NamedTuple):
         """Return warnings about dropped pillars and cells."""
         messages = []
         if self.left_out:
-            messages.append(f"the {self.left_out} farthest pillars left out; raise pillars.max_pillars")
+            messages.append(f"the {self.left_out} farthest pillars left out; raise {_PILLARS}")
         if self.overflow:
             messages.append(
                 f"{self.overflow} active cells left out: the CUDA graph is too small; use overflow='grow'"
@@ -131,6 +132,7 @@ class Reporter:
         if velocities is not None and shrink != 1:
             velocities = velocities * np.float32(shrink)
         scan = cloud if isinstance(cloud, PointCloud) else None
+        reached = self._reached_limits(result.counts)
         return Detections.known(
             boxes=boxes,
             scores=scores,
@@ -141,11 +143,12 @@ class Reporter:
                 *self._messages(result),
                 *result.capacity_messages(),
                 *remarks,
-                *self._reached_limits(result.counts),
+                *self._about_limits(reached),
             ),
             embeddings=vectors,
             velocities=velocities,
             classes=self.config.head.classes,
+            limits_reached=(*((_PILLARS,) if result.left_out else ()), *(_SETTINGS[row] for row in reached)),
         )
 
     def _messages(self, result: FrameResult) -> list[str]:
@@ -160,16 +163,17 @@ class Reporter:
             )
         return messages
 
-    def _reached_limits(self, counts: Limits) -> list[str]:
+    def _reached_limits(self, counts: Limits) -> list[int]:
+        """Return the positions of reached limits in :class:`~perception.config.Limits`."""
         limits = self.config.limits
-        reached = [
-            f"{limit} {name} ({setting})"
-            for name, setting, limit, count in zip(limits._fields, _SETTINGS, limits, counts, strict=True)
-            if count >= limit
-        ]
+        return [row for row, count in enumerate(counts) if count >= limits[row]]
+
+    def _about_limits(self, reached: Sequence[int]) -> list[str]:
         if not reached:
             return []
+        limits = self.config.limits
+        named = " and ".join(f"{limits[row]} {limits._fields[row]} ({_SETTINGS[row]})" for row in reached)
         return [
-            f"The frame reached its limit of {' and '.join(reached)}: the weakest objects may be missing."
-            " Raise the limits, for example with detector.with_limits(2)"
+            f"The frame reached its limit of {named}: the weakest objects may be missing."
+            " Raise the limits with detector.with_limits(2), or perceive detect --limits 2"
         ]

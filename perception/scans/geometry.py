@@ -37,6 +37,7 @@ def check_geometry(
     *,
     ground_m: tuple[float, float] = GROUND_M,
     sensor_height_m: float | None = None,
+    known_forward: bool = False,
 ) -> list[Finding]:
     """Check origin, unit, axes and ground, in this order; each check assumes that earlier findings are fixed.
 
@@ -44,10 +45,12 @@ def check_geometry(
         scans: measured scans with at least about a hundred finite points each.
         ground_m: lowest and highest usable z of the ground.
         sensor_height_m: given sensor height, which shifts the ground.
+        known_forward: True if x is known to point forward, so that all points may lie behind.
     """
     findings: list[Finding] = []
     raised_m = 0.0 if sensor_height_m is None else sensor_height_m - TRAINED_SENSOR_HEIGHT_M
-    for check in (_check_origin, _check_units, _check_up, _check_forward):
+    checks = (_check_origin, _check_units, _check_up, *(() if known_forward else (_check_forward,)))
+    for check in checks:
         found = check(scans)
         if found is not None:
             findings.append(found)

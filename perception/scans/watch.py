@@ -20,7 +20,7 @@ from perception.scans.facts import ScanFacts, measure_scan, sample_places
 from perception.scans.finding import Finding
 from perception.scans.geometry import check_geometry, usable_ground_m
 from perception.scans.tensors import Cloud, measured_range_m, raised_by_m
-from perception.types import FloatArray, PointCloud
+from perception.types import LIDAR_FRAME, FloatArray, PointCloud
 
 #: With fewer finite points, axes and ground are unknown.
 _FEW_POINTS = 100
@@ -101,7 +101,11 @@ class ScanWatch:
         if facts.finite < _FEW_POINTS:
             return found
         height_m = cloud.sensor_height_m if isinstance(cloud, PointCloud) else None
-        geometry = check_geometry([facts], ground_m=self._ground_m, sensor_height_m=height_m)
+        # A rig describes how its sensors are mounted, and all of them may look backward.
+        described = isinstance(cloud, PointCloud) and cloud.frame != LIDAR_FRAME
+        geometry = check_geometry(
+            [facts], ground_m=self._ground_m, sensor_height_m=height_m, known_forward=described
+        )
         found += [_text(finding) for finding in geometry]
         found += _about_intensity(facts)
         if not any(finding.severity == "error" for finding in geometry):

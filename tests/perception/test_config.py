@@ -117,6 +117,11 @@ def test_fields_left_out_keep_their_defaults() -> None:
             {"nms": {"footprints_m": {"Car": [4, 0]}}},
             r"nms\.footprints_m of Car must be two positive lengths",
         ),
+        (
+            {"nms": {"size_offsets_m": {"Car": [0.2, 0.1]}}},
+            r"nms\.size_offsets_m of Car must be three finite numbers",
+        ),
+        ({"nms": {"size_offsets_m": {"Tram": [1, 0, 0]}}}, r"nms\.size_offsets_m: unknown class 'Tram'"),
         ({"nms": {"footprints_m": {"Tram": [9, 3]}}}, r"nms\.footprints_m: unknown class 'Tram'"),
         ({"refine": {"enabled": 1}}, r"refine\.enabled must be true or false, got 1"),
         ({"refine": {"proposals": 0}}, r"refine\.proposals"),

@@ -78,7 +78,9 @@ def test_limits_grow_with_the_area_of_the_range(tiny_config: DetectorConfig) -> 
 def test_a_frame_that_reaches_a_limit_says_so(detector: Detector, street: Street) -> None:
     few, many = detector(street(0).points), detector.with_limits(50)(street(0).points)
     assert "limit of 20 peaks (head.top_k) and 8 proposals (refine.proposals)" in few.warnings[-1]
+    assert few.limits_reached == ("head.top_k", "refine.proposals")
     assert len(many) > len(few)
+    assert many.limits_reached == ()
     assert not any("reached its limit" in text for text in many.warnings)
 
 

@@ -14,6 +14,7 @@ from perception.checkpoints.weights import load_weights
 from perception.cli.console import OUTPUT
 from perception.cli.detect.crops import Crops
 from perception.cli.detect.frames import ScanReader
+from perception.cli.detect.limits import LimitCount
 from perception.cli.detect.pages import open_player, play_records
 from perception.cli.detect.portions import DetectionJob, Made, Portion, Results, Stretch
 from perception.cli.records import FolderRecords, WrittenRecords
@@ -107,6 +108,7 @@ def detect_archive(
     engine = _engine(options)
     archive = _Archive(found, records, engine.workers)
     warnings, range_warnings, dates = WarningFilter(), _RangeWarningFilter(), ScanDates(options)
+    limits = LimitCount()
     done = failed = 0
     with contextlib.closing(engine), progress_bar() as bar:
         task = bar.add_task("detecting", total=found.total)
@@ -123,6 +125,7 @@ def detect_archive(
                 if records is not None:
                     records.write(made.record)
                 dates.warn(made.record)
+                limits.add(made.record)
                 if options.json:
                     print(json.dumps(made.record), flush=True)
                 for warning in [] if options.json else warnings.new(tuple(made.record["warnings"])):
@@ -131,6 +134,7 @@ def detect_archive(
             if isinstance(result, Results):
                 crops.add_counts(result.cut)
             bar.update(task, completed=done + failed + archive.known)
+    limits.warn()
     if (cut := crops.summary()) is not None:
         LOG.info(cut)
     if records is not None and player is not None:

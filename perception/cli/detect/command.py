@@ -19,6 +19,7 @@ from perception.cli.detect.archive import add_engine_options, detect_archive, wa
 from perception.cli.detect.budget import add_budget_options
 from perception.cli.detect.crops import Crops, add_crop_options
 from perception.cli.detect.frames import DetectedFrame, FrameMaker, ScanReader
+from perception.cli.detect.limits import LimitCount, add_limits_option
 from perception.cli.detect.pages import held_boxes, open_player
 from perception.cli.detect.partitions import FOLDER as TABLE
 from perception.cli.detect.partitions import write_partitions
@@ -62,6 +63,7 @@ def add_parser(commands: Any) -> None:
     )
     add_weights_option(parser)
     add_range_option(parser)
+    add_limits_option(parser)
     parser.add_argument("--score", type=float, help="minimum score (default: by class)")
     add_record_options(parser)
     add_picture_options(parser)
@@ -130,7 +132,7 @@ def _detect(options: argparse.Namespace) -> int:
         if records is not None:
             stack.enter_context(records.open())
         recordings, warnings = stack.enter_context(_recordings(options)), WarningFilter()
-        dates = ScanDates(options)
+        dates, limits = ScanDates(options), LimitCount()
         player = None
         if records is not None and not options.no_pictures:
             player = stack.enter_context(open_player(options.out, options.paths, options.addresses))
@@ -152,6 +154,7 @@ def _detect(options: argparse.Namespace) -> int:
                 if records is not None:
                     records.write(frame.record)
                 dates.warn(frame.record)
+                limits.add(frame.record)
                 _show(frame, options, tables=options.profile or (total or done) <= _MOST_TABLES)
                 for warning in [] if options.json else warnings.new(frame.detections.warnings):
                     LOG.warning(warning)
@@ -165,6 +168,7 @@ def _detect(options: argparse.Namespace) -> int:
                 LOG.error("skipped: %s", error)
             finally:
                 bar.advance(task)
+    limits.warn()
     if make.budget is not None and done:
         # With --json, standard output holds records only.
         (REMARKS if options.json else OUTPUT).print(make.budget.summary())

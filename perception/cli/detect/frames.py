@@ -118,6 +118,8 @@ class FrameMaker:
         )
         if options.range is not None:
             detector = detector.with_range(range_of(options.range))
+        if options.limits is not None:
+            detector = detector.with_limits(options.limits)
         self._least_scores = detector.config.nms.report_thresholds
         if options.score is not None:
             detector = detector.with_score_threshold(options.score)

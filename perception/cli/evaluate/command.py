@@ -21,8 +21,7 @@ from perception.cli.options import add_range_option, add_rename_option, range_of
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.types import Part
 from perception.evaluate.options import JudgeOptions, MatchRule
-from perception.evaluate.thresholds import ScoreChoice
-from perception.types import Boxes3D, Detections
+from perception.types import Detections
 from sparse_core.common.console import LOG, progress_bar
 from sparse_core.common.files import write_file
 
@@ -90,13 +89,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--calibration",
         action="store_true",
-        help="compare scores with precision, and fit calibration maps (boxes protocol)",
-    )
-    parser.add_argument(
-        "--save-calibrated",
-        type=Path,
-        metavar="FILE",
-        help="write the weights with calibrated scores (.safetensors)",
+        help="compare scores with precision (boxes protocol); perceive calibrate corrects them",
     )
     parser.add_argument("--out", type=Path, help="output folder for results, metrics.json and plots")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
@@ -118,8 +111,6 @@ def run(options: argparse.Namespace) -> int:
 
     if options.thresholds and options.results is not None:
         raise ValueError("--thresholds needs a detector. Leave --results out.")
-    if options.save_calibrated is not None and options.results is not None:
-        raise ValueError("--save-calibrated needs a detector. Leave --results out.")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if options.out is None else options.out
         detector = None if options.results is not None else _detector(options, options.weights)
@@ -127,14 +118,11 @@ def run(options: argparse.Namespace) -> int:
         judge = judge_of(data_set, options.protocol, _judge_options(options, data_set, detector))
         if judge.protocol == "boxes" or detector is not None:
             _warn_of_pictures(data_set)
-        pairs: list[tuple[Detections, Boxes3D]] = []
-        calibrating = options.calibration or options.save_calibrated is not None
+        ranking = options.calibration or options.thresholds
         detected: list[tuple[Frame, Detections]] = []
 
         def keep(frame: Frame, found: Detections) -> None:
-            if options.thresholds:
-                pairs.append((found, frame.truth))
-            if calibrating:
+            if ranking:
                 # A new frame object, because this one keeps its scan in memory.
                 detected.append((data_set.frame(frame.frame_id), found))
 
@@ -144,10 +132,8 @@ def run(options: argparse.Namespace) -> int:
         result = judge.evaluate(results)
         tables = result_tables(result)
         record = dict(result.to_dict())
-        if detector is not None and options.thresholds:
-            tables.append(_thresholds(pairs, detector, record))
-        if calibrating:
-            tables.append(_calibrate(options, judge, results, detected, Path(scratch), record))
+        if ranking:
+            tables += _calibrate(options, judge, results, detected, Path(scratch), record)
         comparison = _compare(options, judge, results, folder)
     if comparison is not None:
         from perception.evaluate.reports.comparison import comparison_table
@@ -191,8 +177,6 @@ def _names(options: argparse.Namespace) -> dict[str, str]:
     found = renames_of(options.rename)
     if found and options.results is not None:
         raise ValueError("--rename needs a detector. Leave either it or --results out.")
-    if found and (options.thresholds or options.save_calibrated is not None):
-        raise ValueError("--rename does not work with --thresholds or --save-calibrated. Leave them out.")
     return found
 
 
@@ -249,16 +233,6 @@ def _detect(
         return detect_all(detector, judge, directory, names=names, on_frame=on_frame)
 
 
-def _thresholds(pairs: list[tuple[Detections, Boxes3D]], detector: Detector, record: dict[str, Any]) -> Table:
-    """Choose score thresholds by class; add them to the record and return a table."""
-    from perception.evaluate.reports.calibration import format_choices
-    from perception.evaluate.thresholds import choose_thresholds
-
-    choices: dict[str, ScoreChoice] = choose_thresholds(pairs, detector.config.head.classes)
-    record["thresholds"] = {name: asdict(choice) for name, choice in choices.items()}
-    return format_choices(choices)
-
-
 def _calibrate(
     options: argparse.Namespace,
     judge: Judge,
@@ -266,27 +240,31 @@ def _calibrate(
     detected: list[tuple[Frame, Detections]],
     scratch: Path,
     record: dict[str, Any],
-) -> Table:
-    """Calibrate scores; add the result to the record, write weights, and return a table."""
+) -> list[Table]:
+    """Measure the reliability of scores and choose thresholds, as asked; extend the record, return tables."""
     from perception.evaluate.boxes.judge import BoxesJudge
-    from perception.evaluate.calibration import measure_reliability, score_maps
-    from perception.evaluate.reports.calibration import calibration_table, plot_reliability
+    from perception.evaluate.calibration import measure_reliability
+    from perception.evaluate.reports.calibration import calibration_table, format_choices, plot_reliability
+    from perception.evaluate.thresholds import choose_thresholds
 
     if options.results is not None and judge.protocol != "boxes":
         raise ValueError(
             "--calibration of results needs detections.jsonl and --protocol boxes. Add the option."
         )
-    boxes = BoxesJudge(judge.data_set, judge.options)
+    boxes, tables = BoxesJudge(judge.data_set, judge.options), []
     frames, judged = boxes.judged(results if judge.protocol == "boxes" else boxes.write(scratch, detected))
-    found = measure_reliability({name: part.rankings["3d"] for name, part in judged.items()}, len(frames))
-    record["calibration"] = {name: part.to_dict() for name, part in found.items()}
-    if options.out is not None:
-        plot_reliability(found, options.out / "reliability.png")
-    if options.save_calibrated is not None:
-        from perception.checkpoints.weights import save_calibrated
-
-        save_calibrated(options.weights, options.save_calibrated, score_maps(found))
-    return calibration_table(found, len(frames))
+    rankings = {name: part.rankings["3d"] for name, part in judged.items()}
+    if options.thresholds:
+        choices = choose_thresholds(rankings)
+        record["thresholds"] = {name: asdict(choice) for name, choice in choices.items()}
+        tables.append(format_choices(choices))
+    if options.calibration:
+        found = measure_reliability(rankings, len(frames))
+        record["calibration"] = {name: part.to_dict() for name, part in found.items()}
+        if options.out is not None:
+            plot_reliability(found, options.out / "reliability.png")
+        tables.append(calibration_table(found, len(frames)))
+    return tables
 
 
 def _compare(options: argparse.Namespace, judge: Judge, results: Path, folder: Path) -> RunComparison | None:

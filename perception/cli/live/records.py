@@ -41,6 +41,7 @@ class Records:
             "source": arrival.cloud.source or arrival.name,
             "time_ns": arrival.cloud.timestamp_ns,
             "latency_ms": round(result.latency_s * 1e3, 2),
+            "limits_reached": list(result.found.limits_reached),
             **({} if pose is None else {"pose": pose.to_dict()}),
             **self._surroundings.fields(arrival.cloud, result.found),
         }

@@ -39,7 +39,7 @@ def calibration_table(reliability: Mapping[str, Reliability], frames: int) -> Ta
         rows,
         title=f"Calibration of scores on {frames} frames",
         right=heads[1:],
-        note="fitted: five-fold cross-validation over frames. – : fewer than 10 right or wrong boxes.",
+        note="fitted: cross-validation over five blocks of frames. – : fewer than 10 right or wrong boxes.",
     )
 
 
@@ -83,4 +83,6 @@ def format_choices(choices: Mapping[str, ScoreChoice]) -> Table:
         for name, choice in choices.items()
     ]
     heads = ("class", "threshold", "found", "false", "missed", "F2")
-    return Table(heads, rows, title="Score thresholds with the greatest F2 (3D IoU above 0.5)")
+    return Table(
+        heads, rows, title="Score thresholds with the greatest F2 (3D IoU above 0.5, of small classes 0.3)"
+    )

@@ -1,4 +1,4 @@
-"""Report of a frame: mapped scores, order, headings and footprints in one block of memory."""
+"""Report of a frame: mapped scores, order, headings and sizes in one block of memory."""
 
 from perception.stages.report.api import REPORT, fixed_report
 from perception.stages.report.common import Reported, ReportLayout, ReportRules

@@ -23,7 +23,7 @@ def fixed_report(
     *,
     impl: Impl = "auto",
 ) -> Tensor:
-    """Map scores by class, sort boxes, wrap headings and set footprints; return one block of memory.
+    """Map scores by class, sort boxes, wrap headings and set sizes; return one block of memory.
 
     The sort is stable. Nothing is read back to the host.
 

@@ -15,32 +15,34 @@ from perception.config import DetectorConfig
 
 #: Smallest distance of scores from 0 and 1 before the logit.
 LEAST_SHARE = 1e-6
+#: Numbers per class in :class:`ReportRules`.
+RULES = 8
+#: A box keeps at least this share of its size.
+LEAST_SIZE = 0.5
 
 
 class ReportRules(NamedTuple):
     """Reporting rules of each class.
 
     Attributes:
-        table: (classes, 5) float64: 1 if scores are mapped, else 0; scale and bias of the logit; length and
-            width of the footprint in metres (0: those of the box).
+        table: (classes, 8) float64: 1 if scores are mapped, else 0; scale and bias of the logit; length and
+            width of the footprint in metres (0: those of the box); metres added to length, width and height.
     """
 
     table: Tensor
 
     @classmethod
     def of(cls, config: DetectorConfig, device: torch.device | None = None) -> Self:
-        """Make the rules from ``nms.score_maps`` and ``nms.footprints_m``."""
-        nms = config.nms
-        rows = [
-            (
-                float(name in nms.score_maps),
-                *nms.score_maps.get(name, (1.0, 0.0)),
-                # Round to single precision, like boxes.
-                *map(np.float32, nms.footprints_m.get(name, (0.0, 0.0))),
-            )
-            for name in config.head.classes
-        ]
-        return cls(torch.tensor(rows, dtype=torch.float64, device=device).reshape(-1, 5))
+        """Make the rules from ``nms.score_maps``, ``nms.footprints_m`` and ``nms.size_offsets_m``."""
+        nms, rows = config.nms, []
+        for name in config.head.classes:
+            added = nms.size_offsets_m.get(name, (0.0, 0.0, 0.0))
+            if name in nms.footprints_m:
+                added = (0.0, 0.0, added[2])
+            # Round to single precision, like boxes.
+            sizes = map(np.float32, (*nms.footprints_m.get(name, (0.0, 0.0)), *added))
+            rows.append((float(name in nms.score_maps), *nms.score_maps.get(name, (1.0, 0.0)), *sizes))
+        return cls(torch.tensor(rows, dtype=torch.float64, device=device).reshape(-1, RULES))
 
 
 class Reported(NamedTuple):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from perception.boxes import wrap_angle
-from perception.stages.report.common import LEAST_SHARE, ReportRules
+from perception.stages.report.common import LEAST_SHARE, LEAST_SIZE, ReportRules
 
 
 def mapped_scores(scores: Tensor, labels: Tensor, rules: ReportRules) -> Tensor:
@@ -18,11 +18,23 @@ def mapped_scores(scores: Tensor, labels: Tensor, rules: ReportRules) -> Tensor:
     return torch.where(mapped[labels] > 0, made, scores)
 
 
-def with_footprints(boxes: Tensor, labels: Tensor, rules: ReportRules) -> Tensor:
-    """Wrap headings of boxes (..., 7) to (-pi, pi] and set the footprint of their class, if any."""
-    sides = rules.table[:, 3:].to(boxes.dtype)[labels]
-    given = torch.where(sides > 0, sides, boxes[..., 3:5])
-    return torch.cat([boxes[..., :3], given, boxes[..., 5:6], wrap_angle(boxes[..., 6:])], dim=-1)
+def with_sizes(boxes: Tensor, labels: Tensor, rules: ReportRules) -> Tensor:
+    """Wrap headings of boxes (..., 7) to (-pi, pi]; apply the size offsets and footprints of their classes.
+
+    The face towards the sensor is measured, so a box grows in length away from the sensor. Beside the sensor
+    both ends are seen, and the box grows to both. It grows in width to both sides, and upward.
+    """
+    x, y, z, length, _, _, yaw = boxes.unbind(-1)
+    sides, offsets = rules.table[:, 3:5].to(boxes.dtype)[labels], rules.table[:, 5:].to(boxes.dtype)[labels]
+    sizes = boxes[..., 3:6]
+    grown = torch.maximum(sizes + offsets, sizes * LEAST_SIZE)
+    added = grown - sizes
+    cosine, sine = torch.cos(yaw), torch.sin(yaw)
+    away = ((x * cosine + y * sine) / (0.5 * length)).clamp(-1.0, 1.0)
+    shift = 0.5 * away * added[..., 0]
+    centre = torch.stack([x + shift * cosine, y + shift * sine, z + 0.5 * added[..., 2]], dim=-1)
+    footprint = torch.where(sides > 0, sides, grown[..., :2])
+    return torch.cat([centre, footprint, grown[..., 2:], wrap_angle(boxes[..., 6:])], dim=-1)
 
 
 def report(
@@ -47,7 +59,7 @@ def report(
         numbers,
         shown.clamp_min(0.0),
         labels.gather(1, order),
-        with_footprints(found, kinds, rules),
+        with_sizes(found, kinds, rules),
         vectors.float(),
     ]
     return torch.cat([_words(part) for part in parts])

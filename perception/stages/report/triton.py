@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perception.stages.report.common import LEAST_SHARE, ReportLayout, ReportRules
+from perception.stages.report.common import LEAST_SHARE, LEAST_SIZE, RULES, ReportLayout, ReportRules
 from sparse_core.kernels.launches import dependent, wait_for_launch
 
 #: Boxes that a program writes, and boxes that it compares them with per step.
@@ -22,12 +22,12 @@ _END = tl.constexpr(float(torch.tensor(math.pi, dtype=torch.float32)))
 
 
 @triton.jit
-def shown_score(scores, labels, table, place, inside, LEAST: tl.constexpr):
+def shown_score(scores, labels, table, place, inside, LEAST: tl.constexpr, RULES: tl.constexpr):
     """Scores as they are reported, -1 where there is no box."""
     score = tl.load(scores + place, mask=inside, other=0.0)
     label = tl.load(labels + place, mask=inside, other=-1)
     there = label >= 0
-    row = table + label * 5
+    row = table + label * RULES
     share = tl.minimum(tl.maximum(score.to(tl.float64), LEAST), 1 - LEAST)
     scale = tl.load(row + 1, mask=there, other=1.0)
     logit = scale * tl.log(share / (1 - share)) + tl.load(row + 2, mask=there, other=0.0)
@@ -47,11 +47,17 @@ def wrapped(yaw):
 
 
 @triton.jit
+def grown(size, offset, LEAST_SIZE: tl.constexpr):
+    """Sizes with the offsets of their classes."""
+    return tl.maximum(size + tl.load(offset).to(tl.float32), size * LEAST_SIZE)
+
+
+@triton.jit
 def report_kernel(
     boxes, scores, labels, counts, numbers, embeddings, table, words,
     most, numbered, width,
     OWN: tl.constexpr, OTHERS: tl.constexpr, WIDTH: tl.constexpr, LEAST: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    RULES: tl.constexpr, LEAST_SIZE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Write some boxes of a frame to their places; the first program hands counts and numbers through."""
     wait_for_launch(DEPENDENT)
@@ -67,11 +73,11 @@ def report_kernel(
             tl.store(words + frames + start + other, number, mask=inside)
     own = tl.program_id(0) * OWN + tl.arange(0, OWN)
     mine, first = own < most, frame * most
-    score, label = shown_score(scores, labels, table, first + own, mine, LEAST)
+    score, label = shown_score(scores, labels, table, first + own, mine, LEAST, RULES)
     rank = tl.zeros([OWN], tl.int32)
     for start in range(0, most, OTHERS):
         beside = start + other
-        theirs, _ = shown_score(scores, labels, table, first + beside, beside < most, LEAST)
+        theirs, _ = shown_score(scores, labels, table, first + beside, beside < most, LEAST, RULES)
         before = (theirs[None, :] > score[:, None]) | (
             (theirs[None, :] == score[:, None]) & (beside[None, :] < own[:, None])
         )
@@ -82,9 +88,25 @@ def report_kernel(
     out += frames * most
     tl.store(out + place, label, mask=mine)
     out += frames * most
-    kind = table + tl.maximum(label, 0) * 5
+    kind = table + tl.maximum(label, 0) * RULES
+    box = boxes + (first + own) * 7
+    length, height = tl.load(box + 3, mask=mine, other=1.0), tl.load(box + 5, mask=mine, other=1.0)
+    yaw = tl.load(box + 6, mask=mine, other=0.0)
+    cosine, sine = tl.cos(yaw), tl.sin(yaw)
+    along = tl.load(box, mask=mine, other=0.0) * cosine + tl.load(box + 1, mask=mine, other=0.0) * sine
+    away = tl.minimum(tl.maximum(along / (0.5 * length), -1.0), 1.0)
+    shift = 0.5 * away * (grown(length, kind + 5, LEAST_SIZE) - length)
+    rise = 0.5 * (grown(height, kind + 7, LEAST_SIZE) - height)
     for field in tl.static_range(7):
-        value = tl.load(boxes + (first + own) * 7 + field, mask=mine, other=0.0)
+        value = tl.load(box + field, mask=mine, other=0.0)
+        if field == 0:
+            value += shift * cosine
+        if field == 1:
+            value += shift * sine
+        if field == 2:
+            value += rise
+        if (field >= 3) and (field <= 5):
+            value = grown(value, kind + field + 2, LEAST_SIZE)
         if (field == 3) or (field == 4):
             side = tl.load(kind + field).to(tl.float32)
             value = tl.where(side > 0, side, value)
@@ -125,6 +147,8 @@ def report(
         OTHERS=_OTHERS,
         WIDTH=max(16, triton.next_power_of_2(width)),
         LEAST=LEAST_SHARE,
+        RULES=RULES,
+        LEAST_SIZE=LEAST_SIZE,
         num_warps=4,
         enable_fp_fusion=False,  # round as plain torch does
         **dependent(boxes),

@@ -334,20 +334,13 @@ def test_calibration(
     torch.manual_seed(5)
     every = replace(tiny_config.nms, score_threshold=0.0, report_thresholds={"Car": 0.3})
     save_weights(Network(replace(tiny_config, nms=every)), tmp_path / "raw.safetensors")
-    made = tmp_path / "calibrated.safetensors"
     arguments = ("eval", "--data", kitti_folder, "--split", "all", "--weights", tmp_path / "raw.safetensors")
-    done = perceive(*arguments, "--save-calibrated", made, "--out", tmp_path / "out")
+    done = perceive(*arguments, "--calibration", "--out", tmp_path / "out")
     assert done.status == 0, done.remarks
     assert "Calibration of scores" in done.output
     assert (tmp_path / "out/reliability.png").read_bytes().startswith(b"\x89PNG")
     calibration = json.loads((tmp_path / "out/metrics.json").read_text())["calibration"]
     assert sum(entry["boxes"] for entry in calibration.values()) > 0
-    maps = Detector.from_pretrained(made).config.nms.score_maps
-    fitted = {name: entry["scale_bias"] for name, entry in calibration.items() if entry["scale_bias"]}
-    assert {name: list(values) for name, values in maps.items()} == fitted
-    refused = perceive(*arguments[:5], "--results", tmp_path, "--save-calibrated", made)
-    assert refused.status == 2
-    assert "--results out" in refused.remarks
     refused = perceive(*arguments[:5], "--results", tmp_path / "out/results", "--calibration")
     assert refused.status == 2
     assert "detections.jsonl" in refused.remarks
@@ -421,7 +414,6 @@ def test_names_and_range_of_other_data(
         (("--rename", "Car"), "--rename must be CLASS=NAME such as Car=car, got 'Car'"),
         (("--rename", "car=Car"), "unknown class 'car'. Did you mean 'Car'?"),
         (("--rename", "Car=car"), "the labels name the class 'car' 'Car'. Remove --rename Car=car"),
-        (("--rename", "Car=car", "--thresholds"), "--rename"),
         (("--range", "5"), "--range must be 'none' or six numbers"),
     ):
         done = perceive(*arguments, *more)

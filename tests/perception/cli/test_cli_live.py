@@ -47,7 +47,10 @@ def test_a_folder_is_replayed(perceive: Perceive, scans: Path, tiny_weights: Pat
     records = records_of(out)
     assert [record["frame"] for record in records] == ["street0", "street1", "street2"]
     assert [record["pose"]["map_from_lidar"][0][3] for record in records] == [0, 1, 2]
-    assert all({"track_id", "velocity", "structure", "latency_ms"} <= record.keys() for record in records)
+    assert all(
+        {"track_id", "velocity", "structure", "latency_ms", "limits_reached"} <= record.keys()
+        for record in records
+    )
     steps = np.diff([record["timestamp_ns"] for record in records])
     assert steps.tolist() == [10**8, 10**8]
 

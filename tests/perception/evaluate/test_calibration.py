@@ -70,6 +70,19 @@ def test_reliability() -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_consecutive_frames_do_not_calibrate_each_other() -> None:
+    """In the first four of 20 frames sure boxes are often wrong; no other frame shows that."""
+    random = np.random.default_rng(0)
+    frame = np.repeat(np.arange(20), 100)
+    first = frame < 4
+    score = np.where(first, random.uniform(0.7, 0.9, 2000), random.uniform(0.05, 0.7, 2000))
+    right = random.random(2000) < np.where(first, 0.3, score)
+    given = ranking(score, right)._replace(frame=frame[np.argsort(-score)])
+    mixed = given._replace(frame=random.permutation(given.frame))
+    apart, alike = (measure_reliability({"Car": each}, 20)["Car"].error_fitted for each in (given, mixed))
+    assert apart > alike + 0.05
+
+
 def test_bins_by_hand() -> None:
     score, right = np.array([0.05, 0.35, 0.39, 1.0]), np.array([False, True, False, True])
     bins = reliability_bins(score, right)

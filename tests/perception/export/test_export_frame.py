@@ -61,7 +61,11 @@ def test_boxes_are_those_of_the_detector(
 
 
 def test_shipped_weights_with_maps_of_scores(street: Street) -> None:
-    changes = {"score_maps": {"Car": (0.5, 0.2)}, "footprints_m": {"Car": (4.5, 2.0)}}
+    changes = {
+        "score_maps": {"Car": (0.5, 0.2)},
+        "footprints_m": {"Car": (4.5, 2.0)},
+        "size_offsets_m": {"Car": (0.3, 0.2, 0.5), "Pedestrian": (0.2, 0.1, 0.1)},
+    }
     network = with_low_threshold(load_weights("pointpillars-kitti"), **changes).fold()
     detector, steps = Detector(network), ExportSteps(network)
     points = street(1).points.copy()

@@ -100,6 +100,15 @@ def test_each_fault_is_named(street: Street, change: Any, words: str, kind: Any)
     assert words in message
 
 
+def test_points_of_a_described_rig_may_all_lie_behind(street: Street) -> None:
+    """A rear sensor alone looks backward; its mounting is known, so its axes are not in doubt."""
+    behind = street(0).points * np.float32([-1, -1, 1, 1])
+    assert any("x does not point forward" in text for text in said(PointCloud(behind)))
+    assert not any("point forward" in text for text in said(PointCloud(behind, frame="rig")))
+    (upside_down,) = said(PointCloud(behind * np.float32([1, -1, -1, 1]), frame="rig"))
+    assert "z seems to point down" in upside_down
+
+
 def test_what_is_advised_mends_it(street: Street) -> None:
     spoilt = 1000 * (street(0).points + np.float32([0, 0, 1.73, 0]))[:, [1, 2, 0, 3]]
     messages = said(spoilt * np.float32([-1, -1, 1, 0.2]))

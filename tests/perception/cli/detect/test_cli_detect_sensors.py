@@ -115,3 +115,16 @@ def test_a_merged_scan_is_detected_and_options_are_in_the_description(
         assert done.status == 2
         assert "topics, columns, unit and axes" in done.remarks
     assert perceive(*options[:2], "--sensors", tmp_path / "none.yaml", *more, "--overwrite").status == 2
+
+
+def test_a_rear_sensor_alone_looks_backward_without_a_warning(
+    perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    turned = {"scans": "scans", "extrinsic": {"rpy_deg": [0, 0, 180]}}
+    (tmp_path / "rig.yaml").write_text(yaml.safe_dump({"sensors": {"rear": turned}}))
+    given = ("detect", scans.parent, "--sensors", tmp_path / "rig.yaml", "--weights", tiny_weights)
+    done = perceive(*given, "--json", "--score", 0.0, "--range=-16,-8,-3,16,8,1")
+    assert done.status == 0, done.remarks
+    records = [json.loads(line) for line in done.output.splitlines()]
+    assert len(records) == 3
+    assert not any("point forward" in text for record in records for text in record["warnings"])

@@ -1,0 +1,167 @@
+"""``perceive calibrate``: fit sizes, scores and thresholds of weights to a few labelled frames."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option
+from perception.cli.options import add_range_option, add_rename_option, range_of, renames_of
+from sparse_core.common.console import progress_bar
+
+if TYPE_CHECKING:
+    from perception.data import Frame
+    from perception.types import Detections
+    from sparse_core.common.table import Table
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the options."""
+    parser = add_command(commands, "calibrate", run)
+    parser.add_argument("--data", required=True, type=Path, help="labelled data set; a few frames suffice")
+    parser.add_argument("--split", default="all", help="split to fit on (default: all frames)")
+    add_weights_option(parser)
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="FILE", help="weights to write (.safetensors)"
+    )
+    parser.add_argument(
+        "--sizes",
+        action="append",
+        default=[],
+        metavar="CLASS=LENGTH,WIDTH,HEIGHT",
+        help="mean size of a class in this market, in metres, instead of fitting it to labels (repeatable)",
+    )
+    parser.add_argument(
+        "--thresholds",
+        action="store_true",
+        help="also set the score threshold of each class with the best F2",
+    )
+    parser.add_argument("--json", action="store_true", help="print the fits as JSON")
+    add_range_option(parser)
+    add_rename_option(parser)
+    add_device_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Detect, fit, write the weights, and print what changed."""
+    from perception.checkpoints.weights import save_calibrated
+    from perception.data import open_data_set
+    from perception.detector import Detector
+    from perception.evaluate.boxes.judge import BoxesJudge
+    from perception.evaluate.calibration import measure_reliability
+    from perception.evaluate.data_set import detect_all
+    from perception.evaluate.options import JudgeOptions
+    from perception.evaluate.reports.calibration import calibration_table, format_choices
+    from perception.evaluate.reports.sizes import sizes_table
+    from perception.evaluate.sizes import fit_sizes, offsets_to
+    from perception.evaluate.thresholds import choose_thresholds
+
+    names, sizes = renames_of(options.rename), _sizes_of(options.sizes)
+    data_set = open_data_set(options.data, None if options.split == "all" else options.split, having="labels")
+    detector = Detector.from_pretrained(options.weights, device=options.device)
+    if options.range is not None:
+        detector = detector.with_range(range_of(options.range))
+    nms, classes = detector.config.nms, detector.config.head.classes
+    written = {name: names.get(name, name) for name in classes}
+    _check_classes(sizes, written)
+    judge = BoxesJudge(data_set, JudgeOptions(classes=tuple(written.values())))
+    detected: list[tuple[Frame, Detections]] = []
+    with tempfile.TemporaryDirectory() as scratch, progress_bar() as bar:
+        task = bar.add_task("detecting", total=len(data_set))
+
+        def keep(frame: Frame, found: Detections) -> None:
+            bar.advance(task)
+            # A new frame object, because this one keeps its scan in memory.
+            detected.append((data_set.frame(frame.frame_id), found))
+
+        detect_all(detector, judge, Path(scratch), names=names, on_frame=keep)
+        pairs = [(found, frame.truth) for frame, found in detected]
+        fixed = [written[name] for name in nms.footprints_m]
+        fitted = [name for name in written.values() if name not in sizes]
+        fits = {**fit_sizes(pairs, fitted, fixed=fixed), **offsets_to(sizes, pairs)}
+        offsets = {name: fit.offsets_m for name, fit in fits.items() if fit.helps or name in sizes}
+        resized = [(frame, _resized(found, offsets)) for frame, found in detected]
+        frames, judged = judge.judged(judge.write(Path(scratch), resized))
+    rankings = {name: part.rankings["3d"] for name, part in judged.items() if len(part.rankings["3d"].score)}
+    reliability = measure_reliability(rankings, len(frames))
+    maps = {
+        name: found.fitted
+        for name, found in reliability.items()
+        if found.fitted is not None and found.error_fitted < found.error
+    }
+    mapped = {
+        name: part._replace(score=maps[name](part.score)) if name in maps else part
+        for name, part in rankings.items()
+    }
+    choices = choose_thresholds(mapped) if options.thresholds else {}
+    own = {name: label for label, name in written.items()}
+    save_calibrated(
+        options.weights,
+        options.out,
+        {own[name]: fitted_map for name, fitted_map in maps.items()},
+        offsets_m={own[name]: added for name, added in offsets.items()},
+        thresholds={own[name]: choice.threshold for name, choice in choices.items()},
+    )
+    if options.json:
+        record = {
+            "sizes": {name: {**fit.to_dict(), "saved": name in offsets} for name, fit in fits.items()},
+            "calibration": {
+                name: {**found.to_dict(), "saved": name in maps} for name, found in reliability.items()
+            },
+            "thresholds": {name: asdict(choice) for name, choice in choices.items()},
+        }
+        print(json.dumps(record))
+        return 0
+    tables: list[Table] = [
+        sizes_table(fits, saved=list(offsets)),
+        calibration_table(reliability, len(frames)),
+    ]
+    for table in [*tables, *([format_choices(choices)] if choices else [])]:
+        OUTPUT.print(table)
+    saved = f"sizes of {_listed(list(offsets))}, scores of {_listed(list(maps))}"
+    OUTPUT.print(f"{options.out}: {saved}", soft_wrap=True)
+    return 0
+
+
+def _sizes_of(texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """Parse ``--sizes``; raise ``ValueError`` for another form."""
+    found: dict[str, tuple[float, ...]] = {}
+    for text in texts:
+        name, _, numbers = text.rpartition("=")
+        try:
+            found[name] = tuple(map(float, numbers.split(",")))
+        except ValueError:
+            found[name] = ()
+        if not name or len(found[name]) != 3 or not all(0 < size < np.inf for size in found[name]):
+            raise ValueError(
+                f"--sizes must be CLASS=LENGTH,WIDTH,HEIGHT in metres, such as Car=4.6,1.9,1.6; got {text!r}"
+            )
+    return found
+
+
+def _check_classes(sizes: dict[str, tuple[float, ...]], written: dict[str, str]) -> None:
+    from perception.class_names import unknown_class
+
+    for name in sizes:
+        if name not in written.values():
+            raise ValueError(f"--sizes: {unknown_class(name, list(written.values()))}")
+
+
+def _resized(found: Detections, offsets: dict[str, tuple[float, float, float]]) -> Detections:
+    from perception.evaluate.sizes import grown
+
+    boxes, labels = found.boxes.copy(), np.array(found.labels)
+    for name, added in offsets.items():
+        boxes[labels == name] = grown(boxes[labels == name], added)
+    return replace(found, boxes=boxes)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "no class"
