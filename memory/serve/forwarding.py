@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 #: Addresses of POST requests that only read.
-_READING = frozenset({"/api/query", "/api/ask"})
+_READING = frozenset({"/api/query", "/api/ask", "/api/locate"})
 #: Beginnings of other addresses whose state one process holds.
 _ONE_PLACE = ("/api/sync/", "/metrics")
 #: Headers of a request that the writer reads.
@@ -36,7 +36,7 @@ class Forwarded(NamedTuple):
     body: bytes
 
 
-class _Link(NamedTuple):
+class _WriterConnection(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     since: float
@@ -51,7 +51,7 @@ class WriterClient:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._idle: list[_Link] = []
+        self._idle: list[_WriterConnection] = []
 
     async def send(
         self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
@@ -93,7 +93,7 @@ class WriterClient:
             with suppress(OSError):
                 await link.writer.wait_closed()
 
-    def _reused(self) -> _Link | None:
+    def _reused(self) -> _WriterConnection | None:
         while self._idle:
             link = self._idle.pop()
             if time.monotonic() - link.since < _IDLE_S and not link.reader.at_eof():
@@ -101,9 +101,9 @@ class WriterClient:
             link.writer.close()
         return None
 
-    async def _opened(self) -> _Link:
+    async def _opened(self) -> _WriterConnection:
         reader, writer = await asyncio.open_unix_connection(self._address)
-        return _Link(reader, writer, time.monotonic())
+        return _WriterConnection(reader, writer, time.monotonic())
 
 
 async def _reply(reader: asyncio.StreamReader) -> Forwarded:

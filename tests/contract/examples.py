@@ -202,7 +202,11 @@ def boxes_of(size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def shown(impl: Any, boxes: Tensor, scores: Tensor, labels: Tensor) -> Sequence[Tensor]:
-    rules = [[1.0, 0.7, -0.2, 0.8, 0.6], [0.0, 1.0, 0.0, 0.0, 0.0], [1.0, 2.0, 0.5, 0.0, 1.5]]
+    rules = [
+        [1.0, 0.7, -0.2, 0.8, 0.6, 0.0, 0.0, 0.25],
+        [0.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.125, -0.25],
+        [1.0, 2.0, 0.5, 0.0, 1.5, 0.0, 0.0, 0.0],
+    ]
     table = torch.tensor(rules, dtype=torch.float64, device=boxes.device)
     frames, most = scores.shape
     boxes = boxes * torch.tensor([1.0] * 6 + [5.0], device=boxes.device)
