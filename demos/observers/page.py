@@ -108,8 +108,8 @@ def _drawing(scene: SharedScene, moved: Motion, seen: Sequence[tuple[Memory, dic
         line = " ".join(f"{px:.2f},{-py:.2f}" for px, py in stand)
         parts.append(
             f'<polyline points="{line}" fill="none" stroke="{_COLOURS[number]}" stroke-width=".4"/>'
-            f'<circle cx="{x:.2f}" cy="{-y:.2f}" r="1.6" fill="#fff" stroke="{_COLOURS[number]}"'
-            f' stroke-width=".6"/><text x="{x + 2.2:.2f}" y="{-y + 1:.2f}" font-size="3"'
+            f'<circle cx="{x:.2f}" cy="{-y:.2f}" r="0.9" fill="#fff" stroke="{_COLOURS[number]}"'
+            f' stroke-width=".4"/><text x="{x + 1.3:.2f}" y="{-y + 0.6:.2f}" font-size="1.8"'
             f' fill="{_COLOURS[number]}">{escape(observer.name)}</text>'
         )
     width, height = high - low
