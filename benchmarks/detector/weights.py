@@ -10,7 +10,6 @@ Data: ``$SPARSIGHT_DATA/kitti`` and ``$SPARSIGHT_DATA/nuscenes``, by default und
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ import torch
 from rich.progress import track
 
 from benchmarks.detector.folds import sources
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import ROOT, data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show, table
 from perception.data import open_data_set
@@ -43,7 +42,7 @@ _NUSCENES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "weights", quick="the validation frames alone")
-    parser.add_argument("--data", type=Path, default=_data(), help="folder with kitti and nuscenes")
+    parser.add_argument("--data", type=Path, default=data_root(), help="folder with kitti and nuscenes")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="further weights")
     options = parse(parser, arguments)
     configure(torch.device("cpu"), options.threads)
@@ -68,10 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(values, options)
     show(values, [_table(values)], [], as_json=options.json)
     return 0
-
-
-def _data() -> Path:
-    return Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared/data"))
 
 
 def _frames_apart(kitti: Path, folder: Path) -> Path:

@@ -34,6 +34,12 @@ _DISTRIBUTIONS = (
 )
 
 
+def data_root() -> Path:
+    """Return the folder of the real data: ``$SPARSIGHT_DATA``, or ``../shared/data`` next to the checkout."""
+    configured = os.environ.get("SPARSIGHT_DATA")
+    return Path(configured) if configured else ROOT.parent / "shared" / "data"
+
+
 def describe(device: torch.device) -> dict[str, Any]:
     """Commit, hardware and versions of this process.
 

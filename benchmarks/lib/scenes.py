@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from perception.config import DetectorConfig
 from perception.data import DataSet, Frame, open_data_set
 from perception.data.kitti import WHOLE_SCANS
@@ -38,8 +37,7 @@ class Frames:
 
 def default_data() -> Path:
     """Return ``$SPARSIGHT_DATA/kitti``, or ``../shared/data/kitti`` next to the checkout."""
-    configured = os.environ.get("SPARSIGHT_DATA")
-    return Path(configured) / "kitti" if configured else ROOT.parent / "shared" / "data" / "kitti"
+    return data_root() / "kitti"
 
 
 def load_frames(data: Path, count: int, *, seed: int = 0) -> Frames:

@@ -13,7 +13,6 @@ Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +22,7 @@ import torch
 from rich.progress import Progress
 
 from benchmarks.lib.demos import drive_module
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.memory.drive_cases import cases
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = common_parser(
         __doc__, "memory_drives", quick="labels of one drive and one sequence, no detector"
     )
-    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data"))
+    data = data_root()
     parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--weights", default="pointpillars-kitti", help="of our detector")
     options = parse(parser, arguments)

@@ -12,7 +12,6 @@ image), and a random frame. Data: ``$SPARSIGHT_DATA/rgbd_indoor``, by default
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.publish.screen import tables
@@ -97,8 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def data_folder() -> Path:
     """Return the default folder of the sequence."""
-    configured = os.environ.get("SPARSIGHT_DATA")
-    return (Path(configured) if configured else ROOT.parent / "shared" / "data") / "rgbd_indoor"
+    return data_root() / "rgbd_indoor"
 
 
 def read_frames(folder: Path, most: int | None = None) -> Frames:

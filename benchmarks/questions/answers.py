@@ -34,9 +34,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import asked, common_parser, parse
 from benchmarks.lib.results import result, save, show, table
-from benchmarks.questions.drives import drives_store, real_data
+from benchmarks.questions.drives import drives_store
 from memory import Filter, Memory, MemoryStore
 from memory.cli import main as recall
 from memory.exchange.times import parse_time
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, list[Judged]] = {name: [] for name in _ROWS}
     stores = {"home": home_store, "town": town_store, "drives": drives_store}
     for store_name, opened in stores.items():
-        if store_name == "drives" and (options.quick or not real_data().is_dir()):
+        if store_name == "drives" and (options.quick or not data_root().is_dir()):
             print("skipped the drives, which need real data: set SPARSIGHT_DATA", file=sys.stderr)
             continue
         with opened() as (store, keys, now_ns):

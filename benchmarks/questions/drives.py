@@ -7,7 +7,6 @@ Boston) are tracked by ``perceive track`` and imported by ``recall import``, eac
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from memory import MemoryStore
 from memory.cli import main as recall
 from perception.cli import main as perceive
@@ -31,12 +30,6 @@ _AREAS = (
 )
 
 
-def real_data() -> Path:
-    """Return the folder of the real data."""
-    configured = os.environ.get("SPARSIGHT_DATA")
-    return Path(configured) if configured else ROOT.parent / "shared" / "data"
-
-
 @contextmanager
 def drives_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
     """Open the store of the drives; the time of the questions is that of its newest memory."""
@@ -44,7 +37,7 @@ def drives_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
         folder = Path(name)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             for drive, (map_id, start) in _KITTI.items():
-                scans = real_data() / "kitti_sequences" / f"2011_09_26_drive_{drive}"
+                scans = data_root() / "kitti_sequences" / f"2011_09_26_drive_{drive}"
                 _remember(
                     folder, map_id, scans / "velodyne_reduced", "--poses", scans / "poses.txt",
                     "--times", scans / "timestamps.txt", "--start", start,
@@ -75,7 +68,7 @@ def _remember(folder: Path, map_id: str, *scans: object) -> None:
 def _write_boston(folder: Path) -> None:
     """Write the scans, poses and times of the nuScenes scene; x, y and z become metres from its start."""
     folder.mkdir()
-    frames = open_data_set(real_data() / "nuscenes", split="scene-0523")
+    frames = open_data_set(data_root() / "nuscenes", split="scene-0523")
     poses: list[str] = []
     times: list[str] = []
     for number in range(len(frames)):

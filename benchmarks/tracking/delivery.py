@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import asked, common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.publish.screen import tables
@@ -82,7 +82,7 @@ class Reading(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "delivery", quick="twenty frames of one drive")
-    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data")) / "kitti_sequences"
+    data = data_root() / "kitti_sequences"
     parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--weights", nargs="+", default=["pointpillars-kitti", "pointpillars-anywhere"])
     options = parse(parser, arguments)

@@ -12,7 +12,6 @@ Data: ``$SPARSIGHT_DATA/kitti_sequences``, by default ``../shared/data/kitti_seq
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from rich.progress import Progress
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import ROOT, data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import number, result, save, show, table
 from benchmarks.lib.timing import interleave, paired_ratio
@@ -218,8 +217,7 @@ def _frame_cost(drive: Path, frames: int) -> dict[str, Any]:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "identity", quick="two towns, one apart, 50 steps")
-    configured = os.environ.get("SPARSIGHT_DATA")
-    data = (Path(configured) if configured else ROOT.parent / "shared" / "data") / "kitti_sequences"
+    data = data_root() / "kitti_sequences"
     parser.add_argument("--data", type=Path, default=data, help="folder of the drives")
     parser.add_argument("--towns", type=int, default=24, help="simulated towns to learn from")
     parser.add_argument("--held-towns", type=int, default=8, help="further ones to ask on")

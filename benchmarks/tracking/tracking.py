@@ -12,7 +12,6 @@ the scene in ``nuscenes``, against a greedy constant-velocity tracker.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.publish.screen import tables
@@ -45,7 +44,7 @@ Follow = Callable[[list[Moment]], list[Any]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "tracking", quick="two sequences")
-    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data")) / "kitti_tracking"
+    data = data_root() / "kitti_tracking"
     parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--weights", default="pointpillars-kitti", help="of our detector")
     options = parse(parser, arguments)

@@ -15,14 +15,13 @@ Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``, with ``kitti``, ``nusc
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.detector.sensors.sources import SIMULATED, SOURCES, real_frames, simulated_frames
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 
 _VALIDATION = "validation.txt"
 
@@ -33,9 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--data", type=Path, default=os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared/data")
-    )
+    parser.add_argument("--data", type=Path, default=data_root())
     commands = parser.add_subparsers(dest="command", required=True)
     pack = commands.add_parser("pack", help="write small files of all training frames")
     pack.add_argument("--out", type=Path, required=True)

@@ -16,7 +16,6 @@ Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``.
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 
 from benchmarks.lib.demos import drive_module
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.memory.certainty.locate import Case, cases
@@ -70,7 +69,7 @@ class Said(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "coverage", quick="one town, and no stores of drives")
-    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data"))
+    data = data_root()
     parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--towns", type=int, nargs="+", default=[1, 2, 3], help="seeds (1 2 3)")
     parser.add_argument("--work", type=Path, help="folder that keeps stores and queries for another run")

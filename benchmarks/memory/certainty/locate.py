@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.memory.certainty.revisits import Revisit, prepare, real_drives, towns
@@ -66,7 +65,7 @@ class Case(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "locate", quick="one drive and one town")
-    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data"))
+    data = data_root()
     parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--towns", type=int, nargs="+", default=[0, 1, 2], help="seeds (0 1 2)")
     parser.add_argument("--work", type=Path, help="folder that keeps stores and queries for another run")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.publish.screen import tables
@@ -51,7 +50,7 @@ WAYS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "remembered_cars", quick="one kind of weights")
-    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data"))
+    data = data_root()
     parser.add_argument("--data", type=Path, default=data, help="folder of kitti_sequences")
     parser.add_argument("--weights", nargs="+", default=["pointpillars-kitti", "pointpillars-anywhere"])
     options = parse(parser, arguments)

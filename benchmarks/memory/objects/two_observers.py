@@ -12,7 +12,6 @@ each process is killed. Data: ``$SPARSIGHT_DATA/dair_v2x``, by default below ``.
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.lib.demos import demo_module
-from benchmarks.lib.environment import ROOT
+from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.publish.screen import tables
@@ -49,7 +48,7 @@ DISTURBED: dict[str, dict[str, Any]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = common_parser(__doc__, "two_observers", quick="a simulated street of a second, nothing killed")
-    data = Path(os.environ.get("SPARSIGHT_DATA", ROOT.parent / "shared" / "data"))
+    data = data_root()
     parser.add_argument("--data", type=Path, default=data, help="folder of dair_v2x")
     parser.add_argument("--weights", default="pointpillars-anywhere", help="of our detector")
     parser.add_argument("--kills", type=int, default=3, help="of each process")
