@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from memory.locate.answers import LocateOptions
 from memory.locate.places import HEADING_RAD
-from memory.merging.alignment import fit_motion
+from memory.merging.alignment import fit_motion, settle
 from memory.merging.motion import Motion
 from memory.merging.sizes import size_of
 from memory.types import Memory
@@ -171,24 +171,15 @@ class ObjectMatcher:
 
     def _fit(self, motion: Motion) -> tuple[Motion, NDArray[np.int64]]:
         """Fit a motion to its matches until they stay the same."""
-        matched = self.match(motion)
-        for _ in range(5):
-            if not len(matched):
-                break
+
+        def fit(motion: Motion, matched: NDArray[np.int64]) -> Motion:
             one, other = self.view.places[matched[:, 0], :2], self.known.places[matched[:, 1], :2]
-            if len(matched) == 1:
-                away = (other - motion.points(one))[0]
-                better = Motion(motion.yaw_rad, motion.x_m + float(away[0]), motion.y_m + float(away[1]))
-            else:
-                better = fit_motion(one, other)
-            again = self.match(better)
-            if len(again) < len(matched):
-                break
-            same = np.array_equal(again, matched)
-            motion, matched = better, again
-            if same:
-                break
-        return motion, matched
+            if len(matched) > 1:
+                return fit_motion(one, other)
+            away = (other - motion.points(one))[0]
+            return Motion(motion.yaw_rad, motion.x_m + float(away[0]), motion.y_m + float(away[1]))
+
+        return settle(motion, self.match, fit, least=1, rounds=5)
 
     def _mode(self, motion: Motion, matched: NDArray[np.int64]) -> Mode:
         """Return a fitted motion with its evidence."""

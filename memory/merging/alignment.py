@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -423,19 +423,11 @@ class _Scene:
 
     def _refine(self, motion: Motion) -> tuple[Motion, NDArray[np.int64]]:
         """Fit a motion to its matches by least squares until they stay the same."""
-        matched = self._match(motion)
-        for _ in range(10):
-            if len(matched) < 2:
-                break
-            better = fit_motion(self.one[matched[:, 0]], self.other[matched[:, 1]])
-            again = self._match(better)
-            if len(again) < len(matched):
-                break
-            same = np.array_equal(again, matched)
-            motion, matched = better, again
-            if same:
-                break
-        return motion, matched
+
+        def fit(motion: Motion, matched: NDArray[np.int64]) -> Motion:
+            return fit_motion(self.one[matched[:, 0]], self.other[matched[:, 1]])
+
+        return settle(motion, self._match, fit, least=2, rounds=10)
 
     def _match(self, motion: Motion) -> NDArray[np.int64]:
         """Return (K, 2) int64 rows that match, each once; the closest pairs choose first."""
@@ -453,6 +445,38 @@ class _Scene:
     def _spread(self, motion: Motion, matched: NDArray[np.int64]) -> float:
         """Return the sum of the squared distances of the matches."""
         return _squares(motion, self.one[matched[:, 0]], self.other[matched[:, 1]])
+
+
+def settle(
+    motion: Motion,
+    match: Callable[[Motion], NDArray[np.int64]],
+    fit: Callable[[Motion, NDArray[np.int64]], Motion],
+    *,
+    least: int,
+    rounds: int,
+) -> tuple[Motion, NDArray[np.int64]]:
+    """Fit a motion to its matches until they stay the same; return both.
+
+    Args:
+        motion: the first guess.
+        match: returns the (K, 2) int64 rows that match after a motion.
+        fit: returns the motion that fits matches best, from the motion that found them.
+        least: number of matches below which nothing is fitted.
+        rounds: largest number of fits.
+    """
+    matched = match(motion)
+    for _ in range(rounds):
+        if len(matched) < least:
+            break
+        better = fit(motion, matched)
+        again = match(better)
+        if len(again) < len(matched):
+            break
+        same = np.array_equal(again, matched)
+        motion, matched = better, again
+        if same:
+            break
+    return motion, matched
 
 
 def fit_motion(one: NDArray[np.float64], other: NDArray[np.float64]) -> Motion:
