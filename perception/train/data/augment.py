@@ -109,7 +109,7 @@ def _moved(sample: ObjectSample, config: AugmentConfig, random: np.random.Genera
     if config.quarter_turns:
         quarters = int(random.integers(4))
         points, boxes = _quarter_turned(points, box[None], quarters)
-        box, velocity = boxes[0], np.rint(_rotation(quarters * np.pi / 2)) @ velocity
+        box, velocity = boxes[0], _quarter_rotation(quarters) @ velocity
     elif random.random() < 0.5:
         azimuth, view = np.arctan2(box[1], box[0]), config.paste_view_rad
         turn = float(random.uniform(-view, view) - azimuth)
@@ -141,7 +141,7 @@ def _rotated(points: FloatArray, box: FloatArray, angle_rad: float) -> tuple[Flo
 
 def _quarter_turned(points: FloatArray, boxes: FloatArray, quarters: int) -> tuple[FloatArray, FloatArray]:
     """Rotate points (N, 4) and boxes (M, 7) along the axes by quarter turns; boxes keep their yaw."""
-    turn = np.rint(_rotation(quarters * np.pi / 2))
+    turn = _quarter_rotation(quarters)
     points, boxes = points.copy(), boxes.copy()
     points[:, :2] = points[:, :2] @ turn.T
     boxes[:, :2] = boxes[:, :2] @ turn.T
@@ -153,6 +153,11 @@ def _quarter_turned(points: FloatArray, boxes: FloatArray, quarters: int) -> tup
 def _rotation(angle_rad: float) -> FloatArray:
     cosine, sine = np.cos(angle_rad), np.sin(angle_rad)
     return np.array([[cosine, -sine], [sine, cosine]], dtype=np.float32)
+
+
+def _quarter_rotation(quarters: int) -> FloatArray:
+    """Return an exact rotation by quarter turns."""
+    return np.rint(_rotation(quarters * np.pi / 2))
 
 
 def _on_ground(sample: ObjectSample, scene: FloatArray) -> ObjectSample:
@@ -239,7 +244,7 @@ def transform_scene(
     if config.quarter_turns:
         quarters = int(random.integers(4))
         points, boxes = _quarter_turned(points, boxes, quarters)
-        velocities = velocities @ np.rint(_rotation(quarters * np.pi / 2)).T
+        velocities = velocities @ _quarter_rotation(quarters).T
     else:
         angle = float(random.uniform(-config.rotation_rad, config.rotation_rad))
         turn = _rotation(angle)
