@@ -48,7 +48,13 @@ def compiler() -> str | None:
 
 def available(source: Path) -> bool:
     """Return True if a source is built or can be compiled here."""
-    return compiler() is not None or (BUILT / library_name(source.read_bytes())).is_file()
+    return compiler() is not None or _in_wheel(source, BUILT)
+
+
+@cache
+def _in_wheel(source: Path, folder: Path) -> bool:
+    """Return True if the wheel's folder has the library; implementations are asked at every call."""
+    return (folder / library_name(source.read_bytes())).is_file()
 
 
 @cache
