@@ -121,6 +121,8 @@ class TrainConfig:
         workers: processes that prepare frames.
         memory_gb: memory for points, shared by the processes; further frames are read again for each use.
         checkpoint_every: steps between checkpoints.
+        validate_every: steps between evaluations on the split ``val``; the best weights are kept. 0: evaluate
+            at the end only, and keep the last weights.
         seed: seed of all random numbers.
         names: class of the detector by name in labels, "" for objects to ignore. With such a table,
             classes that the labels of a data set cannot have are ignored in its frames: their absence teaches
@@ -148,6 +150,7 @@ class TrainConfig:
     workers: int = 4
     memory_gb: float = 4.0
     checkpoint_every: int = 500
+    validate_every: int = 0
     seed: int = 0
     names: dict[str, str] = field(default_factory=dict)
     teacher: str = ""
@@ -156,7 +159,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "checkpoint_every", "learning_rate", "gradient_clip"):
             check(getattr(self, name) > 0, name, "positive", getattr(self, name))
-        for name in ("workers", "memory_gb", "weight_decay", "seed"):
+        for name in ("workers", "memory_gb", "weight_decay", "validate_every", "seed"):
             check(getattr(self, name) >= 0, name, "not negative", getattr(self, name))
         check(0 <= self.average_decay < 1, "average_decay", "in [0, 1)", self.average_decay)
         check(0 <= self.extra_until <= 1, "extra_until", "in [0, 1]", self.extra_until)

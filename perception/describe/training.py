@@ -31,6 +31,8 @@ _INTENSITY_SCALE, _DROP_INTENSITY = 0.5, 0.3
 #: Optimiser steps per training frame, and their limits, for fine-tuning on a CPU.
 _STEPS_A_FRAME = 12
 _STEPS = (150, 3000)
+#: Evaluations during training. With little data, more steps can make a detector worse on other places.
+_EVALUATIONS = 8
 
 
 def suggested_shrink(boxes: Array, names: Sequence[str]) -> float:
@@ -132,7 +134,11 @@ def training_text(
         augment = replace(augment, quarter_turns=True) if range_m[0] < 0 else replace(augment, paste_rest=0)
     if not intensity:
         augment = replace(augment, intensity_scale=_INTENSITY_SCALE, drop_intensity=_DROP_INTENSITY)
-    values = to_dict(replace(shipped, detector=detector, augment=augment, steps=steps))
+    values = to_dict(
+        replace(
+            shipped, detector=detector, augment=augment, steps=steps, validate_every=steps // _EVALUATIONS
+        )
+    )
     head = (
         "# The configuration 'own' with the classes and the range of this folder; perceive train reads it.\n"
         f"# z is relative to a sensor {TRAINED_SENSOR_HEIGHT_M} m above the ground.\n"

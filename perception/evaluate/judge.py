@@ -20,6 +20,10 @@ from perception.types import Boxes3D, Detections
 class EvaluationResult(Protocol):
     """The result of an evaluation."""
 
+    @property
+    def mean_ap(self) -> float:
+        """Mean AP of the classes, in percent or, for nuScenes, in [0, 1]; NaN without any label."""
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
 

@@ -48,7 +48,7 @@ def damaged_checkpoint(path: Path, error: Exception) -> CheckpointError:
 
 def _check_same_run(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     # Settings that do not affect the result may change between calls.
-    free = {"workers", "memory_gb", "checkpoint_every"}
+    free = {"workers", "memory_gb", "checkpoint_every", "validate_every"}
     for name in sorted((stored.keys() | wanted.keys()) - free):
         if stored.get(name) != wanted.get(name):
             option = " (--from)" if name == "fine_tune" else ""

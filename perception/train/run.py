@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from perception.doctor import examine_data_set
 from perception.doctor.check_classes import FEW_BOXES
 from perception.errors import DataError
 from perception.evaluate.data_set import evaluate_detector
+from perception.evaluate.judge import EvaluationResult
 from perception.model.network import Network
 from perception.train.data.frames import (
     IGNORED,
@@ -31,6 +35,8 @@ from perception.train.data.frames import (
 from perception.train.fine_tune import FineTune, masks_of
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
+from perception.train.validation import BestWeights, Evaluated
+from sparse_core.common.files import replacing
 from sparse_core.common.interruption import Interrupted
 
 #: Called with a sentence.
@@ -49,7 +55,8 @@ class TrainOutcome:
         step: steps done.
         finished: True if all steps are done.
         directory: contains config.yaml, checkpoint.pt, log.csv, tensorboard, curves.png and
-            weights.safetensors; after a stop, these are the averaged weights so far.
+            weights.safetensors; after a stop, these are the averaged weights so far. With
+            ``config.validate_every`` also best.safetensors and validation.csv.
         metrics: AP by class and metric on the validation split, once finished.
         remarks: sentences about the run's start and its data.
     """
@@ -137,17 +144,33 @@ def train(
         remarks += _remarks(trainer, class_counts(frames + more, classes), damaged)
         for remark in remarks if ranks.writes else ():
             remark_to(remark)
+        best = BestWeights(trainer.directory, trainer.step)
+        validation, validate = _validation_frames(labelled.folder), None
+        if config.validate_every and validation is not None:
+            validate = partial(_evaluate_step, trainer, best, validation, device, remark_to)
         try:
-            finished = trainer.run(max_seconds=max_seconds, show_progress=show_progress, on_log=on_log)
+            finished = trainer.run(
+                max_seconds=max_seconds,
+                show_progress=show_progress,
+                on_log=on_log,
+                validate=validate,
+            )
         except Interrupted:
             if ranks.writes:
                 _save(trainer, trainer.directory / "weights.safetensors")
             raise
         metrics = None
         if ranks.writes:
-            network = _save(trainer, trainer.directory / "weights.safetensors")
+            path = trainer.directory / "weights.safetensors"
+            network = _save(trainer, path)
+            kept = best.best if finished and validate is not None else None
+            if kept is not None:
+                network = _restore_best(best.path, path)
+                remarks += (f"kept the weights of step {kept.step}, the best of {len(best.evaluated)}",)
+                remark_to(remarks[-1])
             try:
-                metrics = _validate(network, labelled.folder, trainer.directory, device) if finished else None
+                if finished and validation is not None:
+                    metrics = _evaluate(network, validation, trainer.directory, device).to_dict()
             except DataError as error:  # The weights are written; a failed evaluation must not lose them.
                 remarks += (f"not evaluated: {error}",)
                 remark_to(remarks[-1])
@@ -260,14 +283,45 @@ def _save(trainer: Trainer, path: Path) -> Network:
     return load_weights(path)
 
 
-def _validate(
-    network: Network, data: str | Path, directory: Path, device: str | torch.device
-) -> Mapping[str, Any] | None:
+def _validation_frames(folder: Path) -> DataSet | None:
+    """Return the labelled frames of the split ``val``; None without any."""
     try:
-        validation = open_data_set(data, "val")
+        validation = open_data_set(folder, "val")
     except DataError:
         return None
-    if validation.evaluation is None:
-        return None
-    detector = Detector(network, device=device)
-    return evaluate_detector(detector, validation, directory / "val").to_dict()
+    return validation if validation.evaluation is not None else None
+
+
+def _evaluate(
+    network: Network, validation: DataSet, directory: Path, device: str | torch.device
+) -> EvaluationResult:
+    return evaluate_detector(Detector(network, device=device), validation, directory / "val")
+
+
+def _evaluate_step(
+    trainer: Trainer,
+    best: BestWeights,
+    validation: DataSet,
+    device: str | torch.device,
+    on_remark: OnRemark,
+) -> None:
+    """Evaluate the weights of the current step, unless that was done, and keep them if they are the best."""
+    if best.known(trainer.step):
+        return
+    path = trainer.directory / "evaluated.safetensors"
+    network = _save(trainer, path)
+    try:
+        mean_ap = _evaluate(network, validation, trainer.directory, device).mean_ap
+    except DataError as error:  # Damaged validation frames must not end a training.
+        on_remark(f"step {trainer.step}: not evaluated: {error}")
+        mean_ap = math.nan
+    row = Evaluated(trainer.step, mean_ap)
+    kept = ", the best so far" if best.add(row, path) else ""
+    on_remark(f"step {row.step}: mean AP {mean_ap:.3g} on {len(validation)} validation frames{kept}")
+
+
+def _restore_best(best: Path, path: Path) -> Network:
+    """Replace the weights of the last step by the best."""
+    with replacing(path) as temporary:
+        shutil.copyfile(best, temporary)
+    return load_weights(path)

@@ -138,6 +138,7 @@ class Trainer:
         max_seconds: float | None = None,
         show_progress: bool = True,
         on_log: OnLog | None = None,
+        validate: Callable[[], None] | None = None,
     ) -> bool:
         """Train until all steps are done, the time is up or a signal arrives; always write a checkpoint.
 
@@ -145,6 +146,8 @@ class Trainer:
             max_seconds: stop after the step that exceeds it on any rank.
             show_progress: draw a progress bar.
             on_log: called at every logged step.
+            validate: called every ``config.validate_every`` steps, after the last, and where a run resumes,
+                each time with a checkpoint of the step; on the rank that writes.
 
         Returns:
             True if all steps are done.
@@ -160,6 +163,7 @@ class Trainer:
             training_progress(show_progress and writes) as progress,
         ):
             task = progress.add_task("training", total=self.config.steps, completed=self.step, loss="")
+            self._validate(validate)
             for batch in self._batches():
                 values = self.train_step(batch)
                 self.step += 1
@@ -175,9 +179,12 @@ class Trainer:
                 progress.update(task, completed=self.step)
                 if out_of_time or self._stopping(stop):
                     break
-                if self.step % self.config.checkpoint_every == 0:
+                if self._validates_now or self.step % self.config.checkpoint_every == 0:
                     self.save_checkpoint()
+                    self._validate(validate)
             self.save_checkpoint()
+            if self.step == self.config.steps:
+                self._validate(validate)
         if self._interrupted or (stop and self.ranks.count == 1):
             raise Interrupted(
                 f"interrupted at step {self.step} of {self.config.steps}, saved in {self.checkpoint_path}."
@@ -191,6 +198,18 @@ class Trainer:
             device = torch.cuda.get_device_name(self.device) if on_gpu else "a CPU"
             plot_curves(self.directory / "log.csv", self.directory / "curves.png", device=device)
         return self.step >= self.config.steps
+
+    @property
+    def _validates_now(self) -> bool:
+        every = self.config.validate_every
+        return every > 0 and self.step > 0 and (self.step % every == 0 or self.step == self.config.steps)
+
+    def _validate(self, validate: Callable[[], None] | None) -> None:
+        """Validate on the rank that writes, if the step is due; the others wait."""
+        if validate is not None and self._validates_now:
+            if self.ranks.writes:
+                validate()
+            self.ranks.wait()
 
     def _stopping(self, stop: StopRequest) -> bool:
         """Return True if a signal reached any rank. Ranks exchange this only every few steps to save time."""

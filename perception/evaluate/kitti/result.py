@@ -102,6 +102,13 @@ class KittiResult:
         except (TypeError, ValueError) as error:
             raise KeyError(f"{error}; use result[class] or result[class, metric, difficulty]") from error
 
+    @property
+    def mean_ap(self) -> float:
+        """Mean 3D AP40 of moderate objects over the classes that have any, percent; NaN without any."""
+        values = [self.ap(name, "3d", "moderate") for name in self.classes]
+        known = [value for value in values if not math.isnan(value)]
+        return float(np.mean(known)) if known else math.nan
+
     def to_dict(self) -> dict[str, ClassTable]:
         """Return ``{class: {metric: {"AP11": {difficulty: percent}, "AP40": ...}}}`` for JSON."""
         return {name: self._class_table(name) for name in self.classes}
