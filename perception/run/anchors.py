@@ -31,7 +31,9 @@ class AnchorSteps(CanvasSteps):
         threshold = self.config.nms.score_threshold
         if self.per_class:
             rows, labels = (found.scores > threshold).nonzero().unbind(1)
-            return Candidates(found.boxes[rows], found.scores[rows, labels], labels, labels)
+            peaks = len(rows.unique())
+            return Candidates(found.boxes[rows], found.scores[rows, labels], labels, labels, peaks=peaks)
         scores, labels = found.scores.max(1)
         rows = (scores >= threshold).nonzero()[:, 0]
-        return Candidates(found.boxes[rows], scores[rows], labels[rows], torch.zeros_like(rows))
+        groups = torch.zeros_like(rows)
+        return Candidates(found.boxes[rows], scores[rows], labels[rows], groups, peaks=len(rows))

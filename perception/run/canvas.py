@@ -50,6 +50,7 @@ class Candidates(NamedTuple):
         labels: (A,) int64.
         groups: (A,) int64; boxes of one group suppress each other.
         velocities: (A, 2) float32 m/s, LiDAR frame; None without ``head.velocity``.
+        peaks: how many of the first ``head.top_k`` boxes, of any group, reach the score threshold.
     """
 
     boxes: Tensor
@@ -57,6 +58,7 @@ class Candidates(NamedTuple):
     labels: Tensor
     groups: Tensor
     velocities: Tensor | None = None
+    peaks: int = 0
 
 
 class CanvasPeaks(NamedTuple):
@@ -163,7 +165,10 @@ class CanvasSteps(
     def _result(self, frame: CanvasPillars, found: Candidates) -> FrameResult:
         nms = self.config.nms
         if not len(frame.cell):
-            found = Candidates(*(None if part is None else part[:0] for part in found))  # type: ignore[arg-type]
+            velocities = None if found.velocities is None else found.velocities[:0]
+            found = Candidates(
+                found.boxes[:0], found.scores[:0], found.labels[:0], found.groups[:0], velocities
+            )
         kept = rotated_nms(
             found.boxes,
             found.scores,
@@ -186,4 +191,4 @@ class CanvasSteps(
             velocities=None if found.velocities is None else found.velocities[kept].cpu(),
         )
         fullest = torch.bincount(found.groups[kept]).max() if self.most_by_group and len(kept) else len(kept)
-        return result._replace(counts=Limits(0, 0, int(fullest)))
+        return result._replace(counts=Limits(found.peaks, 0, int(fullest)))

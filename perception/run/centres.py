@@ -29,15 +29,18 @@ class CentreSteps(CanvasSteps):
 
     def candidates(self, features: Tensor) -> Candidates:
         """Return the peaks of each group of (1, C, H, W) above the score threshold and within the limits."""
-        found = []
-        for number, group in enumerate(self.centre_head(features, self.config.head.top_k)):
+        found, peaks = [], 0
+        for row, group in enumerate(self.centre_head(features, self.config.head.top_k)):
+            sure = group.scores > self.config.nms.score_threshold
+            peaks = max(peaks, int(sure.sum()))
             # Sizes are exponentials and may overflow.
-            good = (group.scores > self.config.nms.score_threshold) & group.boxes.isfinite().all(1)
+            good = sure & group.boxes.isfinite().all(1)
             if self.limits_m is not None:
                 limits = group.boxes.new_tensor(self.limits_m)
                 centre = group.boxes[:, :3]
                 good &= ((centre >= limits[:3]) & (centre <= limits[3:])).all(1)
-            groups = torch.full_like(group.labels, number)
+            groups = torch.full_like(group.labels, row)
             parts = (*group[:3], groups, *(() if group.velocities is None else (group.velocities,)))
             found.append([part[good] for part in parts])
-        return Candidates(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        boxes, scores, labels, groups, *rest = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return Candidates(boxes, scores, labels, groups, rest[0] if rest else None, peaks)

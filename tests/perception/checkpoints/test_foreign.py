@@ -27,7 +27,7 @@ from perception.config import (
     RefineConfig,
     to_dict,
 )
-from perception.errors import CheckpointError, ConfigError
+from perception.errors import CheckpointError, ConfigError, ScanWarning
 from perception.model.anchors import AnchorNetwork
 from perception.nms import rotated_nms_exact
 from perception.run.anchors import AnchorSteps
@@ -184,6 +184,18 @@ def suppressed(
 def test_nothing_gives_nothing(tmp_path: Path, points: np.ndarray) -> None:
     *_, weights, config = checkpoint(tmp_path, "openpcdet")
     assert len(Detector(convert_weights(weights, config)[0])(points)) == 0
+
+
+@pytest.mark.parametrize("flavour", ["openpcdet", "mmdetection3d"])
+def test_a_limit_of_anchors_is_reported(tmp_path: Path, flavour: str) -> None:
+    """One class per anchor in OpenPCDet, several in the others."""
+    *_, weights, config = checkpoint(tmp_path, flavour)
+    detector = Detector(convert_weights(weights, config)[0])
+    with pytest.warns(ScanWarning, match=r"limit of .* peaks \(head.top_k\)"):
+        few = detector.with_limits(0.05)(cloud(3))
+    assert "head.top_k" in few.limits_reached
+    assert detector.with_limits(1000)(cloud(3)).limits_reached == ()
+    assert detector.with_limits(0.05)(np.zeros((0, 4), np.float32)).limits_reached == ()
 
 
 def test_another_range_and_a_batch(tmp_path: Path) -> None:

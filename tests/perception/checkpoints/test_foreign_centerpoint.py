@@ -18,7 +18,7 @@ from perception.checkpoints.foreign import convert_weights
 from perception.checkpoints.weights import load_weights
 from perception.cli import main
 from perception.config import CanvasConfig, CentreConfig, DetectorConfig, HeadConfig, NeckConfig, RefineConfig
-from perception.errors import CheckpointError, ConfigError
+from perception.errors import CheckpointError, ConfigError, ScanWarning
 from perception.model.canvas import canvas_section
 from perception.model.centres import CentreNetwork
 from perception.nms import rotated_nms_exact
@@ -205,6 +205,16 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_nothing_gives_nothing(tmp_path: Path, points: np.ndarray) -> None:
     _, weights, config = checkpoint(tmp_path, replace(GROUPS, threshold=0.0))
     assert len(Detector(convert_weights(weights, config).network)(points)) == 0
+
+
+def test_a_limit_of_places_is_reported(tmp_path: Path) -> None:
+    """The model keeps ``WAYMO.most`` places; more are above the threshold."""
+    _, weights, config = checkpoint(tmp_path, replace(WAYMO, threshold=0.0))
+    detector = Detector(convert_weights(weights, config).network)
+    with pytest.warns(ScanWarning, match=rf"limit of {WAYMO.most} peaks \(head.top_k\)"):
+        found = detector(cloud(3))
+    assert "head.top_k" in found.limits_reached
+    assert detector.with_limits(1000)(cloud(3)).limits_reached == ()
 
 
 def test_a_batch_is_its_frames(tmp_path: Path) -> None:
