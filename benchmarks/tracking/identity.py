@@ -33,8 +33,8 @@ from perception.checkpoints.weights import load_weights
 from perception.data import open_data_set
 from perception.evaluate.retrieval import Retrieval, retrieval, size_distances, vector_distances
 from perception.train.identity import IdentityConfig, IdentityTrainer, vectors_of
-from perception.train.observations import Observations, Observer, View, drive_views
-from perception.train.towns import town_views
+from perception.train.identity.observations import Observations, Observer, View, drive_views
+from perception.train.identity.towns import town_views
 
 _WEIGHTS = "pointpillars-kitti"
 #: Points of a sight that the PointNet is given, and how far around its box they lie.

@@ -32,7 +32,7 @@ def run_embedding(options: argparse.Namespace, path: Path) -> int:
         ValueError: ``--from`` is missing, or an option works for detectors only.
     """
     from perception.train.identity import IdentityConfig
-    from perception.train.identity_run import train_identity
+    from perception.train.identity.run import train_identity
 
     config = load_config(IdentityConfig, path)
     if options.start is None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from perception.train.identity import IdentityConfig
-from perception.train.observations import Observations
+from perception.train.identity.observations import Observations
 
 
 @pytest.fixture

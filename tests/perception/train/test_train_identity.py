@@ -13,7 +13,7 @@ import torch
 from perception.errors import CheckpointError, ConfigError, DataError
 from perception.evaluate.retrieval import retrieval, vector_distances
 from perception.train.identity import IdentityConfig, IdentityTrainer, contrastive_loss, vectors_of
-from perception.train.observations import Observations
+from perception.train.identity.observations import Observations
 from sparse_core.common.interruption import Interrupted
 
 SHORT = IdentityConfig(towns=0, held_towns=0, steps=30, objects=6, sights=3, checkpoint_every=10)

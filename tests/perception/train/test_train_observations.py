@@ -15,9 +15,9 @@ from perception.errors import ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.run.eager import EagerRunner, EagerSteps
-from perception.train import towns
 from perception.train.data.frames import TrainingFrame
-from perception.train.observations import Observations, Observer, View, drive_views, thin_points
+from perception.train.identity import towns
+from perception.train.identity.observations import Observations, Observer, View, drive_views, thin_points
 
 Street = Callable[[int], TrainingFrame]
 

@@ -18,9 +18,9 @@ from perception.errors import DataError
 from perception.evaluate.retrieval import Retrieval, retrieval, size_distances, vector_distances
 from perception.model.embedding import EmbeddingHead, digest, embedding_path, save_embedding
 from perception.train.events import EventFile
-from perception.train.identity import IdentityConfig, IdentityTrainer, OnStep, vectors_of
-from perception.train.observations import Observations, Observer, View, drive_views
-from perception.train.towns import town_views
+from perception.train.identity.observations import Observations, Observer, View, drive_views
+from perception.train.identity.towns import town_views
+from perception.train.identity.trainer import IdentityConfig, IdentityTrainer, OnStep, vectors_of
 from sparse_core.common.files import GrowingFile, write_file
 
 #: Called with the number of finished feature sources and their total.

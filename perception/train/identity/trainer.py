@@ -20,12 +20,10 @@ from torch.nn import functional as F
 from perception.errors import CheckpointError, ConfigError, DataError
 from perception.model.embedding import EmbeddingHead
 from perception.train.checkpoint import damaged_checkpoint
-from perception.train.observations import Observations
+from perception.train.identity.observations import Observations
 from perception.types import FloatArray
 from sparse_core.common.files import save_torch
 from sparse_core.common.interruption import Interrupted, stop_requests
-
-__all__ = ["IdentityConfig", "IdentityTrainer", "OnStep", "contrastive_loss", "vectors_of"]
 
 #: Called with the step, all steps, and the loss.
 OnStep = Callable[[int, int, float], None]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from perception.simulate import SceneConfig, SensorModel, SimulatedScan, Spot, build_scene, scan_along
-from perception.train.observations import View, thin_points
+from perception.train.identity.observations import View, thin_points
 from perception.types import FloatArray
 
 #: Scan positions along the street, and the time between them.
