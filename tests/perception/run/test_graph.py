@@ -94,7 +94,7 @@ def test_what_a_frame_is_reported_by_is_held(detector: Detector, monkeypatch: py
 
 
 def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perception.detector._BATCH", 2)
+    monkeypatch.setattr("perception.run.graph._LARGEST_BATCH", 2)
     clouds = [cloud(200 + 50 * seed, seed) for seed in range(5)]
     expected = [detector(one) for one in clouds]
     monkeypatch.setattr(detector, "_graphs", runner(detector))
@@ -107,6 +107,61 @@ def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.Monke
     # More points than a graph is good for go without one.
     monkeypatch.setattr("perception.detector._MOST_POINTS_IN_A_GRAPH", 100)
     np.testing.assert_array_equal(detector(clouds[0]).boxes, expected[0].boxes)
+
+
+def test_later_batch_sizes_capture_no_graph(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the first batch of another size waited seconds for its capture."""
+    clouds = [cloud(100 + 50 * seed, seed) for seed in range(8)]
+    expected = [detector(one) for one in clouds]
+    graphs = runner(detector)
+    monkeypatch.setattr(detector, "_graphs", graphs)
+
+    def check(count: int, sizes: list[int]) -> None:
+        assert graphs.split(count) == sizes
+        found = detector.detect_batch(clouds[:count])
+        assert [one.labels for one in found] == [one.labels for one in expected[:count]]
+        for mine, theirs in zip(found, expected[:count], strict=True):
+            np.testing.assert_allclose(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-4)
+
+    detector(clouds[0])
+    check(3, [1, 1, 1])
+    assert set(graphs._graphs) == {1}
+    detector.warmup(clouds[0], frames=4)
+    assert set(graphs._graphs) == {1, 4}
+    check(3, [3])
+    check(2, [1, 1])
+    check(7, [4, 3])
+    assert set(graphs._graphs) == {1, 4}
+
+
+def test_the_first_batch_decides_the_size_of_a_graph(detector: Detector) -> None:
+    graphs = runner(detector)
+    assert graphs.split(3) == [3]
+    assert graphs.split(18) == [8, 8, 1, 1]
+    assert graphs.split(0) == []
+
+
+def test_scans_are_checked_while_the_device_computes(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    graphs, watch = runner(detector), detector.watch
+    points, check = cloud(300, 0), watch.check
+    monkeypatch.setattr(detector, "_graphs", graphs)
+    detector(points)
+    graph = graphs.graph_for([points])
+    replay, layout = graph.replay, graph.layout
+    monkeypatch.setattr(graph, "replay", lambda: (order.append("replay"), replay()))
+    monkeypatch.setattr(watch, "check", lambda scan: (order.append("check"), check(scan))[1])
+
+    class Layout:
+        def views(self, words: object) -> object:
+            order.append("read")
+            return layout.views(words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(graph, "layout", Layout())
+    detector(points)
+    assert order == ["replay", "check", "read"]
 
 
 def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
@@ -124,7 +179,7 @@ def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
 def test_a_frame_that_does_not_fit_grows_the_room(
     detector: Detector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 64)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 64)
     many = cloud(900, 4)
     with torch.inference_mode():
         growing = runner(detector)
@@ -140,7 +195,7 @@ def test_a_frame_that_does_not_fit_grows_the_room(
 
 
 def test_overflow_is_told(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 64)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 64)
     with torch.inference_mode(), pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
         found = runner(detector, overflow="warn")([cloud(900, 4)])[0]
     assert found.overflow > 100
