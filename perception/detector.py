@@ -7,6 +7,7 @@ import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, overload
@@ -244,6 +245,27 @@ class Detector:
                 self.detect_batch([typical] * frames)
             else:
                 self._graphs.prepare(typical, frames)
+
+    def keep_warm(self, interval_s: float = 0.002) -> AbstractContextManager[object]:
+        """Compute empty frames between the calls within a ``with`` block.
+
+        After a pause, a call on a GPU takes longer than one that follows another. Empty frames avoid part of
+        that. They cost power, a part of a CPU core, and up to one empty frame of delay for a call that
+        arrives during one. ``python -m benchmarks.calls.pauses`` measures both sides on your machine.
+
+        Args:
+            interval_s: pause between empty frames.
+
+        Raises:
+            ValueError: the detector runs without CUDA graphs, or the interval is not positive.
+        """
+        from perception.run.warm import WarmKeeper
+
+        if self._graphs is None:
+            raise ValueError(
+                "keep_warm needs CUDA graphs: pass device='cuda'. Frames on a CPU do not need it."
+            )
+        return WarmKeeper(self._graphs.rehearse, interval_s)
 
     def profile(self, cloud: Scan, *, repeats: int = 20) -> dict[str, float]:
         """Measure the stages of a frame: median milliseconds by name, in order.

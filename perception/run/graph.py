@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -229,7 +230,8 @@ class FrameRunner:
         if steps is None:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no steps for CUDA graphs")
         self._graphs: dict[int, FrameGraph] = {}
-        self._lock = threading.Lock()
+        self._lock, self._streams = threading.Lock(), 0
+        self._empty = torch.zeros((0, self.config.pillars.columns), dtype=torch.float32)
         self._compiling = start_compiling(self.device, dtype)
         if self.device.type == "cuda":
             transfer.prepare()
@@ -293,15 +295,47 @@ class FrameRunner:
             meanwhile: called once while the device computes.
         """
         # A graph has one input and one output, so frames must not overlap.
-        with self._lock, torch.inference_mode():
-            graph = self.graph_for(clouds)
-            while True:
-                reported, meanwhile = graph.run(clouds, meanwhile), None
-                numbers = reported.numbers.tolist()
-                larger = self.growth(graph, numbers)
-                if larger is None:
-                    return self.results(reported, numbers, graph)
-                graph = self.graph_for(clouds, larger)
+        with self._lock:
+            return self._computed(clouds, meanwhile)
+
+    @torch.inference_mode()
+    def _computed(self, clouds: Sequence[Tensor], meanwhile: Callable[[], None] | None) -> list[FrameResult]:
+        graph = self.graph_for(clouds)
+        while True:
+            reported, meanwhile = graph.run(clouds, meanwhile), None
+            numbers = reported.numbers.tolist()
+            larger = self.growth(graph, numbers)
+            if larger is None:
+                return self.results(reported, numbers, graph)
+            graph = self.graph_for(clouds, larger)
+
+    def rehearse(self) -> bool:
+        """Compute an empty frame, unless a call or a stream is running or there is no graph for one frame.
+
+        Returns:
+            True if the frame was computed.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._streams or 1 not in self._graphs:
+                return False
+            with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+                self._computed([self._empty], None)
+            return True
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Compute no empty frames within the block, because streams share the graph without waiting."""
+        with self._lock:
+            self._streams += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams -= 1
 
     def prepare(self, cloud: Tensor, frames: int) -> None:
         """Capture the graphs that serve up to so many frames like a cloud, and the one for a single frame."""
@@ -330,8 +364,7 @@ class FrameRunner:
         size = _padded_size(sorted(self._graphs), count)
         if size is None or size == count:
             return self.frames(clouds, meanwhile)
-        empty = torch.zeros((0, self.config.pillars.columns), dtype=torch.float32)
-        return self.frames([*clouds, *[empty] * (size - count)], meanwhile)[:count]
+        return self.frames([*clouds, *[self._empty] * (size - count)], meanwhile)[:count]
 
     def with_config(self, config: DetectorConfig) -> FrameRunner:
         """Return a runner of the same network with other thresholds and separate graphs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from perception.run.fixed import SparseSteps
 from perception.run.graph import FrameRunner
 from perception.run.results import FrameResult
 from perception.run.stream import stream_frames
+from perception.run.warm import WarmKeeper
 from perception.stages.report import ReportRules, fixed_report
 from perception.types import Detections
 from sparse_core.errors import CapacityWarning
@@ -162,6 +164,48 @@ def test_scans_are_checked_while_the_device_computes(
     monkeypatch.setattr(graph, "layout", Layout())
     detector(points)
     assert order == ["replay", "check", "read"]
+
+
+def test_empty_frames_between_calls_change_nothing(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs, points = runner(detector), cloud(300, 0)
+    monkeypatch.setattr(detector, "_graphs", graphs)
+    assert not graphs.rehearse()
+    expected = detector(points)
+    done, enough = threading.Event(), 3
+    rehearsed: list[bool] = []
+    rehearse = graphs.rehearse
+
+    def counted() -> None:
+        rehearsed.append(rehearse())
+        if rehearsed.count(True) >= enough:
+            done.set()
+
+    monkeypatch.setattr(graphs, "rehearse", counted)
+    with detector.keep_warm(interval_s=1e-3):
+        assert done.wait(60)
+        found = detector(points)
+    np.testing.assert_array_equal(found.boxes, expected.boxes)
+    assert not any(thread.name == "keep-warm" for thread in threading.enumerate())
+
+
+def test_no_empty_frame_runs_during_a_call_or_a_stream(detector: Detector) -> None:
+    graphs, points = runner(detector), cloud(300, 0)
+    graphs.frames([points])
+    during: list[bool] = []
+    graphs.frames([points], lambda: during.append(graphs.rehearse()))
+    with graphs.streaming():
+        during.append(graphs.rehearse())
+    assert during == [False, False]
+    assert graphs.rehearse()
+
+
+def test_keeping_warm_needs_graphs(detector: Detector) -> None:
+    with pytest.raises(ValueError, match="keep_warm needs CUDA graphs"):
+        detector.keep_warm()
+    with pytest.raises(ValueError, match="interval_s must be positive"):
+        WarmKeeper(int, 0.0)
 
 
 def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
