@@ -20,6 +20,7 @@
 - ``sizes``: batches of changing size, with and without a graph for them.
 - ``pauses``: calls after pauses, with the GPU, the core or the caches kept awake.
 - ``products``: ``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention``, compared with torch's calls.
+- ``training``: attention with gradients in short sequences, compared with cuDNN's dense attention.
 - ``plans``: the same calls with launch plans and without.
 """
 
@@ -40,6 +41,7 @@ from benchmarks.calls.memory import commands, service, store, vectors
 from benchmarks.calls.openvino import openvino
 from benchmarks.calls.pauses import details, pauses, sizes, tail
 from benchmarks.calls.products import plans, products
+from benchmarks.calls.training import training
 from benchmarks.lib.options import asked, common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
@@ -61,6 +63,7 @@ ROWS: dict[str, Measure] = {
     "sizes": sizes,
     "pauses": pauses,
     "products": products,
+    "training": training,
     "plans": plans,
 }
 _USUAL = {
