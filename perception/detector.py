@@ -251,7 +251,8 @@ class Detector:
 
         After a pause, a call on a GPU takes longer than one that follows another. Empty frames avoid part of
         that. They cost power, a part of a CPU core, and up to one empty frame of delay for a call that
-        arrives during one. ``python -m benchmarks.calls.pauses`` measures both sides on your machine.
+        arrives during one. ``python -m benchmarks.calls.calls --device cuda --rows pauses``
+        measures both sides on your machine.
 
         Args:
             interval_s: pause between empty frames.
@@ -315,8 +316,8 @@ class Detector:
         On a CPU, results equal those of single calls bit for bit, for any number of threads. On a GPU,
         frames share a pass, and boxes may differ from those of single calls by rounding.
 
-        On a GPU a call captures a CUDA graph only if there is none yet. Otherwise the scans share the graphs
-        that there are: a graph that they fill by more than half, or one after the other. Prepare a graph for
+        On a GPU a call captures a CUDA graph only if there is none yet. Otherwise the scans share the
+        existing graphs: one that they fill by more than half, or one after the other. Prepare a graph for
         batches with ``warmup(cloud, frames=8)``, which doubles the throughput.
 
         Args:

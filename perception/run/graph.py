@@ -345,7 +345,7 @@ class FrameRunner:
     def split(self, count: int) -> list[int]:
         """Return numbers of frames, the parts in which :meth:`serve` should take ``count`` frames.
 
-        Parts fit the graphs that there are. Before the first capture, the first part decides its size.
+        Parts fit the existing graphs. Before the first capture, the first part decides its size.
         """
         sizes = sorted(self._graphs) or [min(count, _LARGEST_BATCH)]
         parts: list[int] = []
