@@ -381,12 +381,47 @@ def test_memory_that_others_take_is_not_read(cuda: torch.device) -> None:
     detector, scan, expected = seen_on(cuda)
     taken = [torch.full((size,), 7.0, device=cuda) for size in (16, 128, 1024, 2**16) for _ in range(500)]
     found = [detector(scan)]
-    detector.detect_batch([scan] * 3)  # A graph of its own, and rules of its own.
+    detector.warmup(scan, frames=3)  # A graph of its own, and rules of its own.
+    detector.detect_batch([scan] * 3)
     found.append(detector(scan))
     for one in found:
         np.testing.assert_array_equal(one.boxes, expected.boxes)
         np.testing.assert_array_equal(one.scores, expected.scores)
     assert all(bool((one == 7.0).all()) for one in taken)
+
+
+@pytest.mark.gpu
+def test_batches_share_graphs_on_a_gpu(cuda: torch.device) -> None:
+    detector, scan, expected = seen_on(cuda)
+    scans = [scan, scan[:0], *[scan] * 3]
+    assert set(detector._graphs._graphs) == {1}  # type: ignore[union-attr]
+    alone = detector.detect_batch(scans)
+    assert set(detector._graphs._graphs) == {1}  # type: ignore[union-attr]
+    detector.warmup(scan, frames=8)
+    together = detector.detect_batch(scans)
+    assert set(detector._graphs._graphs) == {1, 8}  # type: ignore[union-attr]
+    for place, found in enumerate(alone):
+        assert len(found) == len(together[place]) == (0 if place == 1 else len(expected))
+        np.testing.assert_array_equal(found.boxes, expected.boxes[: len(found)])
+        np.testing.assert_allclose(together[place].boxes[:, :3], found.boxes[:, :3], rtol=0, atol=0.05)
+
+
+@pytest.mark.gpu
+def test_empty_frames_change_nothing_on_a_gpu(cuda: torch.device) -> None:
+    detector, scan, expected = seen_on(cuda)
+    rehearsed: list[bool] = []
+    rehearse = detector._graphs.rehearse  # type: ignore[union-attr]
+    detector._graphs.rehearse = lambda: rehearsed.append(rehearse())  # type: ignore
+    with detector.keep_warm(interval_s=2e-4):
+        calls = 0
+        while rehearsed.count(True) < 20 or calls < 200:
+            found = detector(scan)
+            np.testing.assert_array_equal(found.boxes, expected.boxes)
+            calls += 1
+            if calls % 10 == 0:
+                for streamed in detector.stream([scan] * 3):
+                    np.testing.assert_array_equal(streamed.boxes, expected.boxes)
+                threading.Event().wait(1e-3)
 
 
 @pytest.mark.gpu
