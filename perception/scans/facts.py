@@ -107,7 +107,7 @@ def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -
         high=high,
         smallest=smallest,
         largest=largest,
-        range_99=_percentile(np.sort(distance), 99) if count else 0.0,
+        range_99=_highest_percentile(distance) if count else 0.0,
         layer=_fullest_layer(_heights_around(xyz[2], distance)),
         bearing_rad=math.atan2(mean_y, mean_x),
         concentration=math.hypot(mean_x, mean_y),
@@ -147,6 +147,14 @@ def _percentile(ordered: npt.NDArray[Any], percent: float) -> float:
     below, above, share = _place(percent, len(ordered))
     lower = float(ordered[below])
     return lower + (float(ordered[above]) - lower) * share
+
+
+def _highest_percentile(values: npt.NDArray[np.float64]) -> float:
+    """Return the 99th percentile of numbers in any order; sorting all would take five times as long."""
+    below, above, share = _place(99, len(values))
+    around = np.partition(values, (below, above))
+    lower = float(around[below])
+    return lower + (float(around[above]) - lower) * share
 
 
 def _place(percent: float, count: int) -> tuple[int, int, float]:

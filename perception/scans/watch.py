@@ -49,6 +49,9 @@ class ScanWatch:
         shift = raised_by_m(None, config.shrink)
         low, high = usable_ground_m(config.heights_m)
         self._ground_m = low * config.shrink - shift, high * config.shrink - shift
+        # Sensor height, and minimum and maximum of the range for it.
+        self._range_of: tuple[float | None, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] | None
+        self._range_of = None
         self._frames = 0
         self._range_reported = self._muted = False
 
@@ -119,17 +122,23 @@ class ScanWatch:
     def _about_range(self, xyz: FloatArray, height_m: float | None) -> list[str]:
         if self._range_reported:
             return []
-        low, high = measured_range_m(self._config, height_m)
+        low, high = self._range_m(height_m)
         columns = finite_columns(xyz)
         inside = ((columns >= low[:, None]) & (columns < high[:, None])).all(axis=0)
-        outside = 1 - np.count_nonzero(inside) / len(inside)
+        outside = 1 - np.count_nonzero(inside) / columns.shape[1]
         if outside < _MUCH_OUTSIDE:
             return []
         self._range_reported = True
         return [f"{outside:.0%} {OUT_OF_RANGE} ({self._spans(height_m)}). Nothing is detected there."]
 
+    def _range_m(self, height_m: float | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return minimum and maximum x, y, z in metres of a scan; computed again for another height."""
+        if self._range_of is None or self._range_of[0] != height_m:
+            self._range_of = height_m, measured_range_m(self._config, height_m)
+        return self._range_of[1]
+
     def _spans(self, height_m: float | None) -> str:
-        low, high = measured_range_m(self._config, height_m)
+        low, high = self._range_m(height_m)
         return ", ".join(
             f"{name} {first:g} to {last:g} m"
             for name, first, last in zip("xyz", low, high, strict=True)
