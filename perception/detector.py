@@ -6,7 +6,8 @@ import copy
 import math
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, overload
@@ -41,8 +42,8 @@ _ALONE = (
     "this detector reads {} sweeps, but this scan came without past scans, so that it may find less. Add the"
     " poses of the sensor (--poses FILE), or merge scans with perception.scans.sweeps.SweepBuffer."
 )
-#: Frames per CUDA graph for batches, and points per frame above which eager code saves memory.
-_BATCH, _MOST_POINTS_IN_A_GRAPH = 8, 1 << 21
+#: Points per frame above which eager code saves memory.
+_MOST_POINTS_IN_A_GRAPH = 1 << 21
 
 
 class Detector:
@@ -229,17 +230,43 @@ class Detector:
         return self.with_score_threshold({})
 
     def warmup(self, cloud: Scan | None = None, *, frames: int = 1) -> None:
-        """Compile and tune kernels and capture the CUDA graph, so that the first frame is fast.
+        """Compile and tune kernels and capture the CUDA graphs, so that no later call waits for that.
 
         Args:
-            cloud: a typical scan, which sets the size of the graph. None: an empty scan; the graph may grow
+            cloud: a typical scan, which sets the size of the graphs. None: an empty scan; a graph may grow
                 at the first real one.
-            frames: batch size to prepare for, see :meth:`detect_batch`.
+            frames: largest batch to prepare for, up to 8, see :meth:`detect_batch`. Above 1 there are two
+                graphs, one for a single frame.
         """
         empty = torch.zeros((0, 4), dtype=torch.float32)
         typical = self._as_tensor(empty if cloud is None else self._read(cloud))
         with self.watch.muted():
-            self.detect_batch([typical] * frames)
+            if self._graphs is None or len(typical) > _MOST_POINTS_IN_A_GRAPH:
+                self.detect_batch([typical] * frames)
+            else:
+                self._graphs.prepare(typical, frames)
+
+    def keep_warm(self, interval_s: float = 0.002) -> AbstractContextManager[object]:
+        """Compute empty frames between the calls within a ``with`` block.
+
+        After a pause, a call on a GPU takes longer than one that follows another. Empty frames avoid part of
+        that. They cost power, a part of a CPU core, and up to one empty frame of delay for a call that
+        arrives during one. ``python -m benchmarks.calls.calls --device cuda --rows pauses``
+        measures both sides on your machine.
+
+        Args:
+            interval_s: pause between empty frames.
+
+        Raises:
+            ValueError: the detector runs without CUDA graphs, or the interval is not positive.
+        """
+        from perception.run.warm import WarmKeeper
+
+        if self._graphs is None:
+            raise ValueError(
+                "keep_warm needs CUDA graphs: pass device='cuda'. Frames on a CPU do not need it."
+            )
+        return WarmKeeper(self._graphs.rehearse, interval_s)
 
     def profile(self, cloud: Scan, *, repeats: int = 20) -> dict[str, float]:
         """Measure the stages of a frame: median milliseconds by name, in order.
@@ -289,6 +316,10 @@ class Detector:
         On a CPU, results equal those of single calls bit for bit, for any number of threads. On a GPU,
         frames share a pass, and boxes may differ from those of single calls by rounding.
 
+        On a GPU a call captures a CUDA graph only if there is none yet. Otherwise the scans share the
+        existing graphs: one that they fill by more than half, or one after the other. Prepare a graph for
+        batches with ``warmup(cloud, frames=8)``, which doubles the throughput.
+
         Args:
             scans: see :meth:`__call__`.
         """
@@ -296,17 +327,21 @@ class Detector:
             return []
         clouds = [self._read(scan) for scan in scans]
         tensors = [self._as_tensor(cloud) for cloud in clouds]
-        # Full batches, then single frames: two graphs serve any number of frames.
-        whole = len(clouds) // _BATCH * _BATCH if len(clouds) > _BATCH else len(clouds)
-        parts = [tensors[at : at + _BATCH] for at in range(0, whole, _BATCH)]
-        parts += [[tensor] for tensor in tensors[whole:]]
+        remarks: list[list[str]] = []
+
+        def check() -> None:
+            remarks.extend(map(self.watch.check, clouds))
+
         if self._graphs is None or max(map(len, tensors)) > _MOST_POINTS_IN_A_GRAPH:
             results = self._eager(tensors)
         else:
-            results = [result for part in parts for result in self._in_a_graph(self._graphs, part)]
+            # Scans are checked while the GPU computes the first part.
+            results = self._in_graphs(self._graphs, tensors, check)
+        if not remarks:
+            check()
         for message in dict.fromkeys(text for result in results for text in result.capacity_messages()):
             warnings.warn(message, CapacityWarning, stacklevel=2)
-        return [self._described(result, cloud) for result, cloud in zip(results, clouds, strict=True)]
+        return [self._described(*each) for each in zip(results, clouds, remarks, strict=True)]
 
     def stream(self, clouds: Iterable[Scan]) -> Iterator[Detections]:
         """Detect objects in scans as they arrive, and yield results in order.
@@ -334,7 +369,7 @@ class Detector:
             cloud = given.popleft()
             # Eager code keeps the nearest pillars; fixed buffers cannot choose them.
             crowded = result.pillars > self.config.pillars.most_pillars
-            yield self(cloud) if crowded else self._described(result, cloud)
+            yield self(cloud) if crowded else self._described(result, cloud, self.watch.check(cloud))
 
     def _read(self, scan: Scan) -> Cloud:
         """Return the point cloud; read it if ``scan`` is a path."""
@@ -353,15 +388,21 @@ class Detector:
     def _as_tensor(self, cloud: Cloud) -> Tensor:
         return as_tensor(cloud, self.config.pillars)
 
-    def _in_a_graph(self, graphs: FrameRunner, tensors: list[Tensor]) -> list[FrameResult]:
-        results = graphs.frames(tensors)
-        crowded = any(result.pillars > self.config.pillars.most_pillars for result in results)
-        return self._eager(tensors) if crowded else results
+    def _in_graphs(
+        self, graphs: FrameRunner, tensors: list[Tensor], meanwhile: Callable[[], None]
+    ) -> list[FrameResult]:
+        results: list[FrameResult] = []
+        for count in graphs.split(len(tensors)):
+            part = tensors[len(results) : len(results) + count]
+            found = graphs.serve(part, None if results else meanwhile)
+            crowded = any(result.pillars > self.config.pillars.most_pillars for result in found)
+            results += self._eager(part) if crowded else found
+        return results
 
-    def _described(self, result: FrameResult, cloud: Cloud) -> Detections:
+    def _described(self, result: FrameResult, cloud: Cloud, remarks: list[str]) -> Detections:
         if self._report.config is not self.config:
             self._report = Reporter(self.config)
-        remarks = self.watch(cloud, pillars=result.pillars)
+        remarks = self.watch.with_pillars(remarks, cloud, result.pillars)
         if self.config.pillars.sweeps > 1 and not has_ages(cloud):
             remarks = [*remarks, _ALONE.format(self.config.pillars.sweeps)]
         found = self._report(result, cloud, remarks)

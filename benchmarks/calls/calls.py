@@ -16,7 +16,11 @@
 - ``waiting``: frames by waiting policy of the threads, with no core, one core and all cores busy.
 - ``openvino``: frames compared with the dense network of PointPillars in OpenVINO, if that is installed.
 - ``first``: the first detections of a fresh process.
+- ``tail``: thousands of calls of the detector, and what the slowest ones do.
+- ``sizes``: batches of changing size, with and without a graph for them.
+- ``pauses``: calls after pauses, with the GPU, the core or the caches kept awake.
 - ``products``: ``spmv``, ``spmm``, ``SparseLinear``, ``sparse_attention``, compared with torch's calls.
+- ``training``: attention with gradients in short sequences, compared with cuDNN's dense attention.
 - ``plans``: the same calls with launch plans and without.
 """
 
@@ -35,7 +39,9 @@ import torch
 from benchmarks.calls.frames import busy, first, frames, large, waiting
 from benchmarks.calls.memory import commands, service, store, vectors
 from benchmarks.calls.openvino import openvino
+from benchmarks.calls.pauses import details, pauses, sizes, tail
 from benchmarks.calls.products import plans, products
+from benchmarks.calls.training import training
 from benchmarks.lib.options import asked, common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
 from benchmarks.lib.scenes import default_data
@@ -53,7 +59,11 @@ ROWS: dict[str, Measure] = {
     "waiting": waiting,
     "openvino": openvino,
     "first": first,
+    "tail": tail,
+    "sizes": sizes,
+    "pauses": pauses,
     "products": products,
+    "training": training,
     "plans": plans,
 }
 _USUAL = {
@@ -76,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     notes = [
         "wall clock; p99 of few calls is near their maximum",
         "times: how many times as long the other took, in turn with ours",
+        *details(rows),
     ]
     settings = asked(options, "data", "folder")
     values = result("calls", device, settings, calls=rows, notes=notes)

@@ -75,6 +75,8 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         sides = {name: partial(detector, points) for name, detector in called.items()}
         for name, samples in interleave(sides, device, rounds=options.rounds, warmup=2).items():
             calls[name] += samples
+    for detector in (ours, dense):
+        detector.warmup(clouds[0], frames=len(clouds))
     together = interleave(
         {
             "stream": lambda: list(ours.stream(long)),

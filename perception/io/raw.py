@@ -191,6 +191,12 @@ def apply_transform(raw: RawCloud, transform: ScanTransform) -> RawCloud:
     return RawCloud(xyz, intensity, raw.time_ns)
 
 
+def finite_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the finite numbers of (N,) values."""
+    finite = np.isfinite(values)
+    return values if finite.all() else values[finite]
+
+
 def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
     """Return the number by which to divide an intensity column to get [0, 1].
 
@@ -207,12 +213,14 @@ def intensity_divisor(intensity: npt.NDArray[Any] | None) -> float | None:
         return 1.0
     if intensity.dtype == np.uint8:
         return 255.0
-    finite = intensity[np.isfinite(intensity)]
+    finite = finite_numbers(intensity)
     if not len(finite):
         return 1.0
     if float(finite.min()) < -_UNIT_TOLERANCE:
         return None
-    whole = float(finite.max()) > 1.0 + _UNIT_TOLERANCE and bool((finite == np.floor(finite)).all())
+    if float(finite.max()) <= 1.0 + _UNIT_TOLERANCE:
+        return 1.0
+    whole = bool((finite == np.floor(finite)).all())
     brighter = len(finite) // _BRIGHTER_ONE_IN
     limits = {full: full + _UNIT_TOLERANCE * (full == 1.0) for full in FULL_SCALES[whole:]}
     return next((full for full, limit in limits.items() if (finite > limit).sum() <= brighter), None)

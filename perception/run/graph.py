@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ from perception.run.batch import FixedScans, FrameBoxes
 from perception.run.fixed import FixedSteps
 from perception.run.profile import time_stage_graphs, time_stages
 from perception.run.results import FrameResult
+from perception.run.room import Room, first_room, needed_room
 from perception.run.transfer import InputBlock, OutputBlock
-from perception.stages.neck import list_reach, work_share
 from perception.stages.report import Reported, ReportLayout, ReportRules, fixed_report
 from perception.types import EMBEDDING_DIM
 from sparse_core.common.libraries import module_available
@@ -36,14 +36,8 @@ Overflow = Literal["grow", "warn"]
 
 #: Kernels of the first frame of the shipped weights, longest first (`benchmarks.detector.list_kernels`).
 _KERNELS = Path(__file__).with_name("kernels.json")
-#: Smallest capacities for points and pillars of a frame.
-_LEAST_POINTS, _LEAST_PILLARS = 1 << 15, 1 << 13
-#: Growth beyond what a frame needs.
-_SLACK = 1.25
-#: Cells of the neck's map per batch up to which the neck is dense, because launches cost more than cells.
-_DENSE_CELLS = 1 << 13
-#: Share of the dense neck's work above which lists of cells do not pay.
-_MOST_SHARE = 0.6
+#: Most frames of a graph.
+_LARGEST_BATCH = 8
 
 
 def why_no_graph(config: DetectorConfig, steps: type[FixedSteps] | None, device: torch.device) -> str | None:
@@ -75,39 +69,6 @@ def start_compiling(device: torch.device, dtype: torch.dtype) -> Future[None] | 
     if device.type != "cuda" or dtype != torch.float16:
         return None
     return compile_ahead(_KERNELS, torch.cuda.current_device() if device.index is None else device.index)
-
-
-class Room(NamedTuple):
-    """Capacities of a graph.
-
-    Attributes:
-        batch_size: frames.
-        points: points per frame.
-        capacities: active cells of each level, for the whole batch.
-        nearby: cells of each list near active cells, for the whole batch; empty for a dense neck.
-    """
-
-    batch_size: int
-    points: int
-    capacities: tuple[int, ...]
-    nearby: tuple[int, ...] = ()
-
-    @property
-    def limits(self) -> tuple[int, ...]:
-        """Capacities of all levels and lists."""
-        return (*self.capacities, *self.nearby)
-
-    def active(self, numbers: list[int]) -> list[int]:
-        """Return the active cells of all levels and lists from ``FrameBoxes.numbers``."""
-        return numbers[2 * self.batch_size :][: len(self.limits)]
-
-    def holds(self, other: Room) -> bool:
-        """Return True if no capacity of the other is larger; a dense neck holds any lists."""
-        if other.points > self.points or not all(map(int.__le__, other.capacities, self.capacities)):
-            return False
-        if not self.nearby:
-            return True
-        return bool(other.nearby) and all(map(int.__le__, other.nearby, self.nearby))
 
 
 @dataclass(eq=False)
@@ -215,10 +176,17 @@ class FrameGraph:
             self._sending = False
         self.entry.send(self._host, clouds)
 
-    def run(self, clouds: Sequence[Tensor]) -> Reported:
-        """Run clouds, (N_i, C) float32 each; the result is valid until the next run. Needs inference mode."""
+    def run(self, clouds: Sequence[Tensor], meanwhile: Callable[[], None] | None = None) -> Reported:
+        """Run clouds, (N_i, C) float32 each; the result is valid until the next run. Needs inference mode.
+
+        Args:
+            clouds: one cloud per frame.
+            meanwhile: called while the device computes, before the host waits for it.
+        """
         self._load(clouds)
         self.replay()
+        if meanwhile is not None:
+            meanwhile()
         if self._host is None:
             return self.layout.views(self.words.numpy())
         self._out.fetch()
@@ -227,6 +195,9 @@ class FrameGraph:
 
 class FrameRunner:
     """Runs frames as CUDA graphs, one graph per batch size, and captures larger ones as needed.
+
+    :meth:`frames` captures a graph for each batch size. :meth:`serve` captures only if there is no graph that
+    could compute the frames, so that a call does not wait seconds for a capture.
 
     On large maps the neck is computed near active cells only. If these cover most of the map, a graph with a
     dense neck is captured, which gives the same boxes.
@@ -259,7 +230,8 @@ class FrameRunner:
         if steps is None:
             raise ValueError(f"detectors of kind {self.config.backbone.kind!r} have no steps for CUDA graphs")
         self._graphs: dict[int, FrameGraph] = {}
-        self._lock = threading.Lock()
+        self._lock, self._streams = threading.Lock(), 0
+        self._empty = torch.zeros((0, self.config.pillars.columns), dtype=torch.float32)
         self._compiling = start_compiling(self.device, dtype)
         if self.device.type == "cuda":
             transfer.prepare()
@@ -276,9 +248,8 @@ class FrameRunner:
         if room is None:
             if known is not None and points <= known.room.points:
                 return known
-            room = self._guess_room(batch_size) if known is None else known.room
-        # The first scans of a drive have few past scans, so later ones would need a larger graph.
-        room = room._replace(points=_rounded(points, _LEAST_POINTS * self.config.pillars.sweeps))
+            room = self._first_room(batch_size) if known is None else known.room
+        room = room.with_points(points, self.config)
         if known is not None:
             if known.room.holds(room):
                 return known
@@ -296,6 +267,10 @@ class FrameRunner:
             self._graphs[batch_size] = FrameGraph.capture(self._steps(room), room, clouds)
         return self._graphs[batch_size]
 
+    def _first_room(self, batch_size: int) -> Room:
+        sparse, grows = self._make_steps.sparse, self.overflow == "grow"
+        return first_room(self.network.config, batch_size, sparse=sparse, grows=grows)
+
     def _steps(self, room: Room) -> FixedSteps:
         lists = {"nearby": room.nearby} if self._make_steps.sparse else {}
         steps: FixedSteps = self._make_steps(
@@ -304,49 +279,92 @@ class FrameRunner:
         )  # fmt: skip
         return steps
 
-    def _guess_room(self, batch_size: int) -> Room:
-        config, first = self.network.config, _LEAST_PILLARS * batch_size
-        # A dense network has capacities for pillars only.
-        levels = len(config.backbone.channels) if self._make_steps.sparse else 1
-        lists = list_reach(config.neck.blocks) + 1
-        if config.pillars.open:
-            # The number of cells is unbounded, so a graph that cannot grow starts larger.
-            first *= 1 if self.overflow == "grow" else 4
-            return Room(batch_size, 0, (first,) * levels, (first,) * lists)
-        rows, columns = config.pillars.grid_shape
-        cells = self._neck_cells(batch_size)
-        most = [
-            batch_size * math.ceil(rows / 2**level) * math.ceil(columns / 2**level) for level in range(levels)
-        ]
-        room = Room(batch_size, 0, tuple(min(count, first) for count in most))
-        if not self._make_steps.sparse or config.neck.blocks == 0 or cells <= _DENSE_CELLS:
-            return room
-        # A graph that cannot grow has room for every cell.
-        near = min(cells, first) if self.overflow == "grow" else cells
-        return room._replace(nearby=(near,) * lists)
-
-    def _neck_cells(self, batch_size: int) -> int:
-        rows, columns = self.network.config.pillars.grid_shape
-        return batch_size * rows * columns // self.network.config.backbone.stride**2
-
     def __call__(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
         """Detect objects in clouds, (N_i, C) float32 each; warn about dropped cells."""
         results = self.frames(clouds)
         warn_of_overflow(results)
         return results
 
-    def frames(self, clouds: Sequence[Tensor]) -> list[FrameResult]:
-        """Detect objects in clouds without Python warnings; results report dropped cells."""
+    def frames(
+        self, clouds: Sequence[Tensor], meanwhile: Callable[[], None] | None = None
+    ) -> list[FrameResult]:
+        """Detect objects in clouds without Python warnings; results report dropped cells.
+
+        Args:
+            clouds: (N_i, C) float32 each.
+            meanwhile: called once while the device computes.
+        """
         # A graph has one input and one output, so frames must not overlap.
-        with self._lock, torch.inference_mode():
-            graph = self.graph_for(clouds)
-            while True:
-                reported = graph.run(clouds)
-                numbers = reported.numbers.tolist()
-                larger = self.growth(graph, numbers)
-                if larger is None:
-                    return self.results(reported, numbers, graph)
-                graph = self.graph_for(clouds, larger)
+        with self._lock:
+            return self._computed(clouds, meanwhile)
+
+    @torch.inference_mode()
+    def _computed(self, clouds: Sequence[Tensor], meanwhile: Callable[[], None] | None) -> list[FrameResult]:
+        graph = self.graph_for(clouds)
+        while True:
+            reported, meanwhile = graph.run(clouds, meanwhile), None
+            numbers = reported.numbers.tolist()
+            larger = self.growth(graph, numbers)
+            if larger is None:
+                return self.results(reported, numbers, graph)
+            graph = self.graph_for(clouds, larger)
+
+    def rehearse(self) -> bool:
+        """Compute an empty frame, unless a call or a stream is running or there is no graph for one frame.
+
+        Returns:
+            True if the frame was computed.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._streams or 1 not in self._graphs:
+                return False
+            with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+                self._computed([self._empty], None)
+            return True
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Compute no empty frames within the block, because streams share the graph without waiting."""
+        with self._lock:
+            self._streams += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams -= 1
+
+    def prepare(self, cloud: Tensor, frames: int) -> None:
+        """Capture the graphs that serve up to so many frames like a cloud, and the one for a single frame."""
+        for size in sorted({1, min(frames, _LARGEST_BATCH)}):
+            self.frames([cloud] * size)
+
+    def split(self, count: int) -> list[int]:
+        """Return numbers of frames, the parts in which :meth:`serve` should take ``count`` frames.
+
+        Parts fit the existing graphs. Before the first capture, the first part decides its size.
+        """
+        sizes = sorted(self._graphs) or [min(count, _LARGEST_BATCH)]
+        parts: list[int] = []
+        while count:
+            if _padded_size(sizes, count) is not None:
+                return [*parts, count]
+            parts.append(max((size for size in sizes if size <= count), default=1))
+            count -= parts[-1]
+        return parts
+
+    def serve(
+        self, clouds: Sequence[Tensor], meanwhile: Callable[[], None] | None = None
+    ) -> list[FrameResult]:
+        """Return :meth:`frames` of a part of :meth:`split`; a larger graph computes empty scans too."""
+        count = len(clouds)
+        size = _padded_size(sorted(self._graphs), count)
+        if size is None or size == count:
+            return self.frames(clouds, meanwhile)
+        return self.frames([*clouds, *[self._empty] * (size - count)], meanwhile)[:count]
 
     def with_config(self, config: DetectorConfig) -> FrameRunner:
         """Return a runner of the same network with other thresholds and separate graphs."""
@@ -372,20 +390,7 @@ class FrameRunner:
         """Return the capacities that the last batch needs; None if it fitted or the runner cannot grow."""
         if self.overflow != "grow":
             return None
-        room = graph.room
-        active = room.active(numbers)
-        fits = all(map(int.__le__, active, room.limits))
-        if fits and (not room.nearby or self.config.pillars.open):
-            return None
-        levels, lists = active[: len(room.capacities)], active[len(room.capacities) :]
-        needed = room._replace(capacities=_grown(levels, room.capacities))
-        if self.config.pillars.open:
-            needed = needed._replace(nearby=_grown(lists, room.nearby))
-        elif lists:
-            cells = self._neck_cells(room.batch_size)
-            near = tuple(min(cells, count) for count in _grown(lists, room.nearby))
-            needed = needed._replace(nearby=() if work_share(lists, cells) > _MOST_SHARE else near)
-        return None if needed == room else needed
+        return needed_room(graph.room, numbers, self.config)
 
     def results(self, reported: Reported, numbers: list[int], graph: FrameGraph) -> list[FrameResult]:
         """Copy the results of a batch out of the graph's host buffer.
@@ -431,23 +436,12 @@ class FrameRunner:
         return results
 
 
+def _padded_size(sizes: Sequence[int], count: int) -> int | None:
+    """Return the smallest size that ``count`` frames fill by more than half; a frame less costs little."""
+    return next((size for size in sizes if size // 2 < count <= size), None)
+
+
 def warn_of_overflow(results: Sequence[FrameResult]) -> None:
     """Emit a ``CapacityWarning`` for cells that a batch dropped."""
     for message in dict.fromkeys(text for result in results for text in result.capacity_messages()):
         warnings.warn(message, CapacityWarning, stacklevel=3)
-
-
-def _grown(active: Sequence[int], capacities: Sequence[int]) -> tuple[int, ...]:
-    """Increase the capacities that active cells exceed."""
-    return tuple(
-        _rounded(int(count * _SLACK), _LEAST_PILLARS) if count > room else room
-        for count, room in zip(active, capacities, strict=True)
-    )
-
-
-def _rounded(count: int, least: int) -> int:
-    """Round up to 2**n or 1.5 * 2**n, at least ``least``."""
-    if count <= least:
-        return least
-    power = 1 << (count - 1).bit_length()
-    return power * 3 // 4 if count <= power * 3 // 4 else power

@@ -63,7 +63,7 @@ def stream_frames(
     waiting: deque[_StreamSlot] = deque()
     number = 0
     source = nullcontext(_DirectSource(clouds)) if ready else Fetcher(clouds, ahead=_SLOTS)
-    with source as arriving, ExitStack() as ended:
+    with runner.streaming(), source as arriving, ExitStack() as ended:
         # Frames in flight still write to these buffers when the caller stops early.
         ended.callback(_wait_for_all, waiting)
         while True:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perception.io.raw import RawCloud, intensity_divisor
+from perception.io.raw import RawCloud, finite_numbers, intensity_divisor
 
 #: Number of height layers; the fullest one is the ground.
 _LAYERS = 60
+_LAYER_EDGES = np.linspace(0.0, 1.0, _LAYERS + 1)
 #: Points this close to the sensor's axis may belong to its own vehicle.
 _OWN_VEHICLE_M = 3.0
 _SAMPLE_ROWS = 1024
@@ -66,8 +67,7 @@ class ScanFacts:
 
 def finite_xyz(raw: RawCloud) -> npt.NDArray[np.float64]:
     """Return (N, 3) float64 finite coordinates."""
-    # Filtered before the conversion, which warns about signalling NaN.
-    return raw.xyz[np.isfinite(raw.xyz).all(axis=1)].astype(np.float64)
+    return finite_columns(raw.xyz).T.astype(np.float64)
 
 
 def sample_places(rows: int) -> npt.NDArray[np.intp] | None:
@@ -87,32 +87,92 @@ def measure_scan(frame_id: str, raw: RawCloud, *, count_repeated: bool = True) -
         raw: the scan.
         count_repeated: True also counts repeated points, which takes longer than the rest.
     """
-    xyz = finite_xyz(raw)
+    xyz = finite_columns(raw.xyz)
+    count = xyz.shape[1]
     places = sample_places(len(raw.xyz))
-    rows = slice(None) if places is None else places
-    at_origin = int((xyz == 0).all(axis=1).sum())
-    percentiles = np.percentile(xyz, (0, 2, 50, 98, 100), axis=0) if len(xyz) else np.zeros((5, 3))
-    bearing = np.arctan2(xyz[:, 1], xyz[:, 0])
-    mean_x, mean_y = (np.cos(bearing).mean(), np.sin(bearing).mean()) if len(xyz) else (0.0, 0.0)
+    at_origin = count - int(np.count_nonzero(xyz.any(axis=0)))
+    ordered = np.sort(xyz, axis=1)
+    smallest, low, median, high, largest = _percentile_columns(ordered, (0, 2, 50, 98, 100))
+    x, y = xyz[:2].astype(np.float64)
+    distance = np.sqrt(x * x + y * y)
+    mean_x, mean_y = _mean_direction(x, y, distance)
     return ScanFacts(
         frame_id=frame_id,
         points=len(raw.xyz),
-        not_finite=len(raw.xyz) - len(xyz),
+        not_finite=len(raw.xyz) - count,
         at_origin=at_origin,
-        repeated=_repeated(raw.xyz[np.isfinite(raw.xyz).all(axis=1)], at_origin) if count_repeated else 0,
-        low=percentiles[1],
-        median=percentiles[2],
-        high=percentiles[3],
-        smallest=percentiles[0],
-        largest=percentiles[4],
-        range_99=float(np.percentile(np.hypot(xyz[:, 0], xyz[:, 1]), 99)) if len(xyz) else 0.0,
-        layer=_fullest_layer(_around(xyz)[:, 2]),
-        bearing_rad=float(np.arctan2(mean_y, mean_x)),
-        concentration=float(np.hypot(mean_x, mean_y)),
+        repeated=_repeated(xyz.T, at_origin) if count_repeated else 0,
+        low=low,
+        median=median,
+        high=high,
+        smallest=smallest,
+        largest=largest,
+        range_99=_highest_percentile(distance) if count else 0.0,
+        layer=_fullest_layer(_heights_around(xyz[2], distance)),
+        bearing_rad=math.atan2(mean_y, mean_x),
+        concentration=math.hypot(mean_x, mean_y),
         intensity=_intensity_range(raw.intensity),
         divisor=intensity_divisor(raw.intensity),
-        sample=RawCloud(raw.xyz[rows], None if raw.intensity is None else raw.intensity[rows]),
+        sample=raw if places is None else _taken(raw, places),
     )
+
+
+def finite_columns(xyz: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the rows whose coordinates are all finite as (3, N) columns, which numpy handles faster."""
+    columns = np.ascontiguousarray(xyz.T)
+    # A signalling NaN warns, and the sum of finite numbers may overflow: both lead to the longer way.
+    with np.errstate(over="ignore", invalid="ignore"):
+        all_finite = math.isfinite(columns.sum())
+    return columns if all_finite else columns[:, np.isfinite(columns).all(axis=0)]
+
+
+def _taken(raw: RawCloud, places: npt.NDArray[np.intp]) -> RawCloud:
+    return RawCloud(raw.xyz.take(places, 0), None if raw.intensity is None else raw.intensity.take(places))
+
+
+def _percentile_columns(
+    ordered: npt.NDArray[np.float32], percents: tuple[float, ...]
+) -> npt.NDArray[np.float64]:
+    """Return :func:`_percentile` of C sorted columns (C, N): (P, C), zeros if N is 0."""
+    if not ordered.shape[1]:
+        return np.zeros((len(percents), len(ordered)))
+    places = [_place(percent, ordered.shape[1]) for percent in percents]
+    around = ordered.T.take([place for below, above, _ in places for place in (below, above)], 0)
+    lower, upper = around[::2].astype(np.float64), around[1::2]
+    return np.asarray(lower + (upper - lower) * np.array([[share] for _, _, share in places]))
+
+
+def _percentile(ordered: npt.NDArray[Any], percent: float) -> float:
+    """Return what ``np.percentile`` does for sorted numbers, in a fraction of its time."""
+    below, above, share = _place(percent, len(ordered))
+    lower = float(ordered[below])
+    return lower + (float(ordered[above]) - lower) * share
+
+
+def _highest_percentile(values: npt.NDArray[np.float64]) -> float:
+    """Return the 99th percentile of numbers in any order; sorting all would take five times as long."""
+    below, above, share = _place(99, len(values))
+    around = np.partition(values, (below, above))
+    lower = float(around[below])
+    return lower + (float(around[above]) - lower) * share
+
+
+def _place(percent: float, count: int) -> tuple[int, int, float]:
+    """Return the neighbours of a percentile among sorted numbers, and how far it is from the first."""
+    place = percent / 100 * (count - 1)
+    return int(place), min(int(place) + 1, count - 1), place % 1.0
+
+
+def _mean_direction(
+    x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], distance: npt.NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return the mean of the unit vectors to the points; those on the sensor's axis count as forward."""
+    if not len(x):
+        return 0.0, 0.0
+    away = distance > 0
+    distance = np.where(away, distance, 1.0)
+    on_axis = len(x) - int(np.count_nonzero(away))
+    return (float((x / distance).sum()) + on_axis) / len(x), float((y / distance).sum()) / len(x)
 
 
 def _repeated(xyz: npt.NDArray[np.float32], at_origin: int) -> int:
@@ -122,26 +182,34 @@ def _repeated(xyz: npt.NDArray[np.float32], at_origin: int) -> int:
     return len(mixed) - len(np.unique(mixed)) - max(at_origin - 1, 0)
 
 
-def _around(xyz: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the points off the own vehicle, whose roof would look like ground (nuScenes)."""
-    around = xyz[np.hypot(xyz[:, 0], xyz[:, 1]) > _OWN_VEHICLE_M]
-    return around if len(around) > 0.1 * len(xyz) else xyz
+def _heights_around(
+    heights: npt.NDArray[np.float32], distance: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float32]:
+    """Return the heights off the own vehicle, whose roof would look like ground (nuScenes)."""
+    around = heights[distance > _OWN_VEHICLE_M]
+    return around if len(around) > 0.1 * len(heights) else heights
 
 
-def _fullest_layer(heights: npt.NDArray[np.float64]) -> float:
+def _fullest_layer(heights: npt.NDArray[np.float32]) -> float:
     if not len(heights):
         return 0.0
-    low, high = np.percentile(heights, (1, 99))
+    ordered = np.sort(heights)
+    low, high = _percentile(ordered, 1), _percentile(ordered, 99)
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         # Too flat for a histogram.
-        return float(low)
-    counts, edges = np.histogram(heights, bins=_LAYERS, range=(float(low), float(high)))
-    fullest = int(counts.argmax())
+        return low
+    edges = low + (high - low) * _LAYER_EDGES
+    ends = ordered.searchsorted(edges)
+    # The last layer includes its upper edge.
+    ends[-1] = ordered.searchsorted(high, side="right")
+    fullest = int((ends[1:] - ends[:-1]).argmax())
     return float(edges[fullest] + edges[fullest + 1]) / 2
 
 
 def _intensity_range(intensity: npt.NDArray[Any] | None) -> tuple[float, float, float] | None:
     if intensity is None:
         return None
-    finite = intensity[np.isfinite(intensity)].astype(np.float64)
-    return (float(finite.min()), float(np.median(finite)), float(finite.max())) if len(finite) else None
+    ordered = np.sort(finite_numbers(intensity))
+    if not len(ordered):
+        return None
+    return float(ordered[0]), _percentile(ordered, 50), float(ordered[-1])

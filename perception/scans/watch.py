@@ -16,7 +16,7 @@ from perception.config import PillarConfig
 from perception.errors import ScanWarning
 from perception.io.raw import FLAT_INTENSITY, RawCloud
 from perception.io.transform import ScanTransform
-from perception.scans.facts import ScanFacts, measure_scan, sample_places
+from perception.scans.facts import ScanFacts, finite_columns, measure_scan, sample_places
 from perception.scans.finding import Finding
 from perception.scans.geometry import check_geometry, usable_ground_m
 from perception.scans.tensors import Cloud, measured_range_m, raised_by_m
@@ -49,6 +49,9 @@ class ScanWatch:
         shift = raised_by_m(None, config.shrink)
         low, high = usable_ground_m(config.heights_m)
         self._ground_m = low * config.shrink - shift, high * config.shrink - shift
+        # Sensor height, and minimum and maximum of the range for it.
+        self._range_of: tuple[float | None, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] | None
+        self._range_of = None
         self._frames = 0
         self._range_reported = self._muted = False
 
@@ -62,25 +65,29 @@ class ScanWatch:
             self._muted = before
 
     def __call__(self, cloud: Cloud, *, pillars: int | None = None) -> list[str]:
-        """Return warnings about a scan, each with a fix.
+        """Return warnings about a scan, each with a fix: :meth:`check`, then :meth:`with_pillars`."""
+        return self.with_pillars(self.check(cloud), cloud, pillars)
+
+    def with_pillars(self, found: list[str], cloud: Cloud, pillars: int | None) -> list[str]:
+        """Return the warnings of :meth:`check`; add one if a scan without warnings has no pillar.
 
         Args:
+            found: warnings about the scan.
             cloud: the scan.
             pillars: number of non-empty pillars, if known; 0 means that a scan on a GPU is in another unit or
                 frame.
         """
+        if self._muted or pillars != 0 or found or len(cloud) < _FEW_POINTS:
+            return found
+        return [
+            f"no point is within the range of these weights ({self._spans(None)}), so nothing is detected."
+            " For millimetres, use ScanTransform(scale=0.001).apply(points), or --scale 0.001 for files."
+        ]
+
+    def check(self, cloud: Cloud) -> list[str]:
+        """Return warnings about a scan from its points, without waiting for a GPU."""
         if self._muted:
             return []
-        found = self._check(cloud)
-        if pillars == 0 and not found and len(cloud) >= _FEW_POINTS:
-            spans = self._spans(None)
-            found.append(
-                f"no point is within the range of these weights ({spans}), so nothing is detected."
-                " For millimetres, use ScanTransform(scale=0.001).apply(points), or --scale 0.001 for files."
-            )
-        return found
-
-    def _check(self, cloud: Cloud) -> list[str]:
         found = list(cloud.warnings) if isinstance(cloud, PointCloud) else []
         self._frames += 1
         if not (self._every_frame or self._frames <= _FIRST or self._frames % _EVERY == 0):
@@ -115,16 +122,23 @@ class ScanWatch:
     def _about_range(self, xyz: FloatArray, height_m: float | None) -> list[str]:
         if self._range_reported:
             return []
-        low, high = measured_range_m(self._config, height_m)
-        finite = xyz[np.isfinite(xyz).all(axis=1)]
-        outside = 1 - float(((finite >= low) & (finite < high)).all(axis=1).mean())
+        low, high = self._range_m(height_m)
+        columns = finite_columns(xyz)
+        inside = ((columns >= low[:, None]) & (columns < high[:, None])).all(axis=0)
+        outside = 1 - np.count_nonzero(inside) / columns.shape[1]
         if outside < _MUCH_OUTSIDE:
             return []
         self._range_reported = True
         return [f"{outside:.0%} {OUT_OF_RANGE} ({self._spans(height_m)}). Nothing is detected there."]
 
+    def _range_m(self, height_m: float | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return minimum and maximum x, y, z in metres of a scan; computed again for another height."""
+        if self._range_of is None or self._range_of[0] != height_m:
+            self._range_of = height_m, measured_range_m(self._config, height_m)
+        return self._range_of[1]
+
     def _spans(self, height_m: float | None) -> str:
-        low, high = measured_range_m(self._config, height_m)
+        low, high = self._range_m(height_m)
         return ", ".join(
             f"{name} {first:g} to {last:g} m"
             for name, first, last in zip("xyz", low, high, strict=True)
@@ -160,7 +174,8 @@ def _rows(points: FloatArray | torch.Tensor, places: npt.NDArray[np.intp] | None
         points = points.detach()
         points = (points if places is None else points[torch.from_numpy(places)]).float().numpy()
     elif places is not None:
-        points = points[places]
+        # Twenty times as fast as points[places].
+        points = points.take(places, 0)
     return PointCloud(points).points
 
 

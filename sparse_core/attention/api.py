@@ -21,6 +21,7 @@ from sparse_core.attention.operands import (
 )
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
+from sparse_core.common.libraries import missing, module_available
 from sparse_core.kernels.op import Implementation, Op, by_torch, by_triton
 
 
@@ -48,6 +49,16 @@ def _runs_tiles(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs:
     return None
 
 
+def _runs_fa4(kind: str, dtype: torch.dtype, scored: bool, plain: bool, pairs: int) -> str | None:
+    if not module_available("flash_attn.cute"):
+        return missing("flash-attn-4", "pip install 'sparsight[fa4]'")
+    if kind != "cuda":
+        return f"needs CUDA tensors, got {kind}"
+    if scored or not plain:
+        return "supports no score_mod, dropout or lengths: use 'auto' or 'reference'"
+    return None if dtype in (torch.float16, torch.bfloat16) else f"needs float16 or bfloat16, got {dtype}"
+
+
 #: Largest number of query-key pairs in stored blocks; a mask takes up to one byte per pair.
 _MAX_MASK_PAIRS = 1 << 28
 _KERNELS: Implementation[torch.dtype, bool, bool, int] = by_triton(
@@ -69,6 +80,8 @@ SPARSE_ATTENTION: Op[torch.dtype, bool, bool, int] = Op(
         auto=("cuda",),
         prefers=lambda kind, dtype, scored, plain, pairs: scored and plain and dtype in KERNEL_TYPES,
     ),
+    # Never by "auto": on Hopper its gradients repeat only to rounding.
+    Implementation("fa4", "flash-attn-4; Hopper; 16 bits; plain; whole blocks of 128", _runs_fa4, auto=()),
     Implementation("cpu", "a CPU; no score_mod, dropout or lengths", _runs_tiles, auto=("cpu",)),
     by_torch(),
     gradient=True,
@@ -129,7 +142,7 @@ def sparse_attention(
     """Return ``softmax(scale * q @ k.T) @ v`` over the keys that ``pattern`` allows.
 
     Only the blocks of the pattern are computed. A query without keys returns zeros and has no gradient.
-    Results are bitwise reproducible.
+    Results are bitwise reproducible, except gradients of ``impl="fa4"``.
 
     Args:
         q: (batch, heads, query_length, dim) floating; dim from 1 to 256. A dim that is not a multiple of 8,
@@ -154,6 +167,9 @@ def sparse_attention(
             - ``"triton"``: GPU kernels for float16, bfloat16 and float32.
             - ``"cpu"``: gathers the keys of tiles of queries; no score_mod, dropout or lengths.
             - ``"vendor"``: torch's FlexAttention.
+            - ``"fa4"``: FlashAttention-4 (extra ``fa4``); Hopper, 16 bits, dim up to 128, blocks of 128
+              without token masks, whole lengths, neither dropout nor lengths. Its gradients repeat only to
+              rounding, so ``"auto"`` never takes it.
             - ``"reference"``: plain torch on any device.
         return_lse: also return the log-sum-exp of the scores.
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.attention.scores import ScoreFunction
 
-AttentionImpl = Literal["auto", "reference", "triton", "cuda", "cpu", "vendor"]
+AttentionImpl = Literal["auto", "reference", "triton", "cuda", "cpu", "vendor", "fa4"]
 """``"cuda"``: CUDA forward kernel for Hopper, Triton backward; ``"cpu"``: keys gathered for tiles of queries;
-the other names as in every op."""
+``"fa4"``: FlashAttention-4; the other names as in every op."""
 
 #: Types that the Triton kernels support.
 KERNEL_TYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -32,10 +32,11 @@ def once_differentiable(backward: Backward) -> Backward:
 
     @functools.wraps(backward)
     def wrapper(ctx: Any, *gradients: Any) -> Any:
+        if not torch.is_grad_enabled():
+            # Without create_graph=True, entering torch.no_grad() would only take time.
+            return backward(ctx, *gradients)
         with torch.no_grad():
             found = backward(ctx, *gradients)
-        if not torch.is_grad_enabled():
-            return found
         name = backward.__qualname__.removesuffix(".backward")
         sources = [one for one in (*gradients, *ctx.saved_tensors) if one is not None and one.requires_grad]
         if not sources:

@@ -53,6 +53,38 @@ def bind(
     return bound
 
 
+def bind_by_identity(
+    launches: Sequence[RecordedLaunch], operands: Sequence[Tensor], fixed: Sequence[Tensor]
+) -> list[BoundLaunch] | None:
+    """Find the operands among the arguments of launches, as the very objects; views may overlap.
+
+    Args:
+        launches: launches of one call.
+        operands: tensors that change between calls.
+        fixed: tensors that do not.
+
+    Returns:
+        None if a launch takes another tensor, or if an operand is in no launch.
+    """
+    numbers = {id(operand): number for number, operand in enumerate(operands)}
+    still = set(map(id, fixed))
+    bound: list[BoundLaunch] = []
+    for launch in launches:
+        tensors = {
+            place: id(argument)
+            for place, argument in enumerate(launch.arguments)
+            if isinstance(argument, Tensor)
+        }
+        places = tuple(place for place, one in tensors.items() if one in numbers)
+        known = all(one in numbers or one in still for one in tensors.values())
+        if launch.compiled is None or not known:
+            return None
+        moving = tuple((numbers[tensors[place]], 0) for place in places)
+        bound.append(BoundLaunch(launch.without(places), places, moving))
+    used = {which for one in bound for which, _ in one.moving}
+    return bound if used == set(range(len(operands))) else None
+
+
 def are_same(launches: Sequence[BoundLaunch], others: Sequence[BoundLaunch]) -> bool:
     """Return True if two calls read the very same tensors and numbers."""
     return len(launches) == len(others) and all(

@@ -51,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
             options.weights, device=options.device, precision=options.precision
         )
         detector.warmup()
+        if options.keep_warm:
+            stack.enter_context(detector.keep_warm())
         figures = Figures()
         pulses = [manager.alive]
         if options.health is not None:

@@ -93,6 +93,12 @@ def add_live_options(commands: Any, run: Callable[[argparse.Namespace], int]) ->
         help="also report boxes predicted to the time of delivery, or MS milliseconds later, in records and"
         " to ROS 2",
     )  # fmt: skip
+    parser.add_argument(
+        "--keep-warm",
+        action="store_true",
+        help="compute empty frames between scans, so that a scan after a pause takes less time on a GPU;"
+        " costs power",
+    )
     parser.add_argument("--for", type=float, dest="seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--json", action="store_true", help="print statistics as JSON, one line per second")
     parser.add_argument(

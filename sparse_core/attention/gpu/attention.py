@@ -16,6 +16,7 @@ from sparse_core.attention.gpu.plan import Lists, WorkList, lists_of
 from sparse_core.attention.operands import AttentionOptions, AttentionResult, AttentionShape
 from sparse_core.attention.patterns.pattern import BlockPattern
 from sparse_core.errors import ImplementationError
+from sparse_core.kernels import launches
 from sparse_core.kernels.gradients import needs_autograd, once_differentiable
 
 _ONE = 2**32
@@ -114,7 +115,8 @@ def forward(
         )
     else:
         programs = _programs(work, lists, shape.batch * shape.heads) * (size // tile.rows)
-        forward_triton.forward_kernel[(programs,)](
+        launches.launch(
+            forward_triton.forward_kernel, programs,
             q, k, v, out, lse,
             *_strides(q, k, v, out),
             *_list_arguments(lists, work), scratch, part_lse,
@@ -147,7 +149,8 @@ def join(
     """
     size = lists.block_size
     rows = min(_largest_power(size), 32)
-    forward_triton.join_kernel[(len(work.joins) * (size // rows),)](
+    launches.launch(
+        forward_triton.join_kernel, len(work.joins) * (size // rows),
         scratch, part_lse, work.joins, out, lse, *out.stride()[:3],
         part_lse if options.query_lengths is None else options.query_lengths,
         shape.query_length, shape.heads, lists.block_rows,
@@ -186,7 +189,7 @@ def backward(
                 part.zero_()
         return of_q, of_k, of_v
     gradient = readable(gradient)
-    delta = torch.empty_like(lse)
+    delta = launches.scratch(lse.shape, lse.dtype, lse.device)
     _query_gradient((q, k, v, out, gradient, lse, lse_gradient, delta, of_q), lists, shape, options)
     if transposed is not None:
         assert of_k is not None
@@ -204,9 +207,9 @@ def _query_gradient(
     tile = query_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads)
     scratch, _ = _scratch(work, size, dim, 1, q)
-    gradients_triton.query_gradient_kernel[
-        (_programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),)
-    ](
+    launches.launch(
+        gradients_triton.query_gradient_kernel,
+        _programs(work, lists, shape.batch * shape.heads) * (size // tile.rows),
         q, k, v, out, gradient, lse, lse if lse_gradient is None else lse_gradient.contiguous(), delta, of_q,
         *_strides(q, k, v, out, gradient, of_q),
         *_list_arguments(lists, work), scratch,
@@ -232,9 +235,9 @@ def _key_gradients(
     tile = key_tile(q.dtype, size, dim)
     work = lists.work_list(shape.batch, shape.heads, shape.group)
     scratch, _ = _scratch(work, size, dim, 2, q)
-    gradients_triton.key_gradient_kernel[
-        (_programs(work, lists, shape.batch * shape.key_heads) * (size // tile.keys),)
-    ](
+    launches.launch(
+        gradients_triton.key_gradient_kernel,
+        _programs(work, lists, shape.batch * shape.key_heads) * (size // tile.keys),
         *operands, of_k, of_v,
         *_strides(q, k, v, gradient, of_k, of_v),
         *_list_arguments(lists, work), scratch,
@@ -261,7 +264,8 @@ def _add_pieces(
     dim: int,
 ) -> None:
     rows = min(_largest_power(lists.block_size), 32)
-    gradients_triton.sum_kernel[(len(work.joins) * (lists.block_size // rows),)](
+    launches.launch(
+        gradients_triton.sum_kernel, len(work.joins) * (lists.block_size // rows),
         scratch, work.joins, result, *result.stride()[:3], slot_rows, first_row, length, heads,
         lists.block_rows,
         BLOCK=lists.block_size, ROWS=rows, DIM=dim, WIDE=_wide(dim),
@@ -337,9 +341,8 @@ def _strides(*tensors: Tensor) -> list[int]:
 
 
 def _list_arguments(lists: Lists, work: WorkList | None) -> tuple[Tensor, ...]:
-    masks = lists.masks.view(torch.uint8)
     parts = lists.row_ptr if work is None else work.parts
-    return lists.row_ptr, lists.full_end, lists.columns, lists.mask, masks, parts
+    return lists.row_ptr, lists.full_end, lists.columns, lists.mask, lists.mask_bytes, parts
 
 
 def _option_arguments(options: AttentionOptions, like: Tensor) -> tuple[Any, ...]:

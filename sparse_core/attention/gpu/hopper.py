@@ -172,8 +172,10 @@ class Launch:
             problem.scale = scale * _LOG2E
             self._launch(torch_internals.raw_stream(self._device))
 
-    def launcher(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor) -> Launcher | None:
-        """Return a launcher for tensors of these strides at other addresses (q, k, v, out), without lse.
+    def launcher(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor, lse: Tensor | None = None
+    ) -> Launcher | None:
+        """Return a launcher for tensors of these strides at other addresses (q, k, v, out and lse if given).
 
         No row may be cut into parts. Returns None if launch plans are off.
         """
@@ -186,7 +188,8 @@ class Launch:
             problem.scale = scale * _LOG2E
             arguments = (*(bytes(entry.memory) for entry in self._maps), bytes(problem))
         maps = [Place(index, 0, index, 0, in_map=True) for index in range(len(self._maps))]
-        fields = [getattr(_Problem, name).offset for name in ("q", "k", "v", "out")]
+        names = ("q", "k", "v", "out") if lse is None else ("q", "k", "v", "out", "lse")
+        fields = [getattr(_Problem, name).offset for name in names]
         places = [Place(len(maps), offset, index, 0) for index, offset in enumerate(fields)]
         launch = self._described._replace(arguments=arguments)
         return make_launcher([KernelStep(launch, (*maps, *places))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import torch
@@ -73,6 +73,17 @@ class Lists:
     block_size: int
     work: dict[tuple[int, int, int], WorkList]
     launches: dict[object, object]
+
+    @cached_property
+    def mask_bytes(self) -> Tensor:
+        """``masks`` as uint8, the same object at every launch."""
+        return self.masks.view(torch.uint8)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Tensors that launches of the Triton kernels read at fixed addresses."""
+        parts = [part for work in self.work.values() for part in (work.parts, work.joins)]
+        return [self.row_ptr, self.full_end, self.columns, self.mask, self.mask_bytes, *parts]
 
     def work_list(self, batch: int, heads: int, group: int = 1) -> WorkList | None:
         """Return the order of the rows of ``batch * heads`` heads; ``None`` for storage order without cuts.

@@ -156,6 +156,7 @@ def test_a_folder_grows_until_the_process_is_asked_to_end(
         (("SCANS", "--for", "-1"), "seconds, got -1"),
         (("SCANS", "--replay", "--speed", "0"), "speed must be positive, got 0"),
         (("SCANS", "--topic", "/points"), "--topic /points"),
+        (("SCANS", "--keep-warm"), "keep_warm needs CUDA graphs"),
     ],
 )
 def test_what_cannot_be_is_said(

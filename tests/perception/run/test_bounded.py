@@ -13,8 +13,9 @@ from perception.config import BackboneConfig, DetectorConfig, HeadConfig, NeckCo
 from perception.model.network import Network
 from perception.registry import graph_steps
 from perception.run.fixed import SparseSteps
-from perception.run.graph import FrameRunner, Room
+from perception.run.graph import FrameRunner
 from perception.run.results import FrameResult
+from perception.run.room import Room
 from sparse_core.errors import CapacityWarning
 
 #: 24 x 12 cells of the neck.
@@ -51,11 +52,11 @@ def network() -> Network:
 @pytest.fixture
 def runner(network: Network, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FrameRunner]:
     # Plain torch computes rows without use too.
-    monkeypatch.setattr("perception.run.graph._LEAST_POINTS", 128)
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 256)
+    monkeypatch.setattr("perception.run.room._LEAST_POINTS", 128)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 256)
 
     def make(frames: int = 1, *, dense: bool = False) -> FrameRunner:
-        monkeypatch.setattr("perception.run.graph._DENSE_CELLS", 1 << 20 if dense else 0)
+        monkeypatch.setattr("perception.run.room._DENSE_CELLS", 1 << 20 if dense else 0)
         made = FrameRunner(network, graph_steps(network.config), dtype=torch.float32, impl="reference")
         made.graph_for([cloud(30, 0)] * frames)
         return made
@@ -103,7 +104,7 @@ def test_lists_that_do_not_fit_grow(
     runner: Callable[..., FrameRunner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dense = runner(dense=True)
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 8)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 8)
     near = runner()
     one = cloud(80, 8)
     before = near.graph_for([one]).room
@@ -131,8 +132,8 @@ def test_a_frame_near_everything_is_computed_everywhere(runner: Callable[..., Fr
 
 
 def test_overflow_is_told(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perception.run.graph._DENSE_CELLS", 0)
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 256)
+    monkeypatch.setattr("perception.run.room._DENSE_CELLS", 0)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 256)
     near = FrameRunner(
         network, graph_steps(network.config), dtype=torch.float32, impl="reference", overflow="warn"
     )
@@ -142,8 +143,8 @@ def test_overflow_is_told(network: Network, monkeypatch: pytest.MonkeyPatch) -> 
         assert near.graph_for([one]).room.nearby == (288,) * LISTS
         assert near([one])[0].overflow == 0
         near._graphs.clear()
-        room = near._guess_room(1)._replace(nearby=(20,) * LISTS)
-        near._guess_room = lambda batch_size: room  # type: ignore[method-assign]
+        room = near._first_room(1)._replace(nearby=(20,) * LISTS)
+        near._first_room = lambda batch_size: room  # type: ignore[method-assign]
         with pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
             found = near([one])[0]
     assert found.overflow > 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from perception.run.fixed import SparseSteps
 from perception.run.graph import FrameRunner
 from perception.run.results import FrameResult
 from perception.run.stream import stream_frames
+from perception.run.warm import WarmKeeper
 from perception.stages.report import ReportRules, fixed_report
 from perception.types import Detections
 from sparse_core.errors import CapacityWarning
@@ -94,7 +96,7 @@ def test_what_a_frame_is_reported_by_is_held(detector: Detector, monkeypatch: py
 
 
 def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perception.detector._BATCH", 2)
+    monkeypatch.setattr("perception.run.graph._LARGEST_BATCH", 2)
     clouds = [cloud(200 + 50 * seed, seed) for seed in range(5)]
     expected = [detector(one) for one in clouds]
     monkeypatch.setattr(detector, "_graphs", runner(detector))
@@ -107,6 +109,103 @@ def test_many_frames_go_in_batches(detector: Detector, monkeypatch: pytest.Monke
     # More points than a graph is good for go without one.
     monkeypatch.setattr("perception.detector._MOST_POINTS_IN_A_GRAPH", 100)
     np.testing.assert_array_equal(detector(clouds[0]).boxes, expected[0].boxes)
+
+
+def test_later_batch_sizes_capture_no_graph(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the first batch of another size waited seconds for its capture."""
+    clouds = [cloud(100 + 50 * seed, seed) for seed in range(8)]
+    expected = [detector(one) for one in clouds]
+    graphs = runner(detector)
+    monkeypatch.setattr(detector, "_graphs", graphs)
+
+    def check(count: int, sizes: list[int]) -> None:
+        assert graphs.split(count) == sizes
+        found = detector.detect_batch(clouds[:count])
+        assert [one.labels for one in found] == [one.labels for one in expected[:count]]
+        for mine, theirs in zip(found, expected[:count], strict=True):
+            np.testing.assert_allclose(mine.boxes[:, :6], theirs.boxes[:, :6], rtol=0, atol=1e-4)
+
+    detector(clouds[0])
+    check(3, [1, 1, 1])
+    assert set(graphs._graphs) == {1}
+    detector.warmup(clouds[0], frames=4)
+    assert set(graphs._graphs) == {1, 4}
+    check(3, [3])
+    check(2, [1, 1])
+    check(7, [4, 3])
+    assert set(graphs._graphs) == {1, 4}
+
+
+def test_the_first_batch_decides_the_size_of_a_graph(detector: Detector) -> None:
+    graphs = runner(detector)
+    assert graphs.split(3) == [3]
+    assert graphs.split(18) == [8, 8, 1, 1]
+    assert graphs.split(0) == []
+
+
+def test_scans_are_checked_while_the_device_computes(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    graphs, watch = runner(detector), detector.watch
+    points, check = cloud(300, 0), watch.check
+    monkeypatch.setattr(detector, "_graphs", graphs)
+    detector(points)
+    graph = graphs.graph_for([points])
+    replay, layout = graph.replay, graph.layout
+    monkeypatch.setattr(graph, "replay", lambda: (order.append("replay"), replay()))
+    monkeypatch.setattr(watch, "check", lambda scan: (order.append("check"), check(scan))[1])
+
+    class Layout:
+        def views(self, words: object) -> object:
+            order.append("read")
+            return layout.views(words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(graph, "layout", Layout())
+    detector(points)
+    assert order == ["replay", "check", "read"]
+
+
+def test_empty_frames_between_calls_change_nothing(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs, points = runner(detector), cloud(300, 0)
+    monkeypatch.setattr(detector, "_graphs", graphs)
+    assert not graphs.rehearse()
+    expected = detector(points)
+    done, enough = threading.Event(), 3
+    rehearsed: list[bool] = []
+    rehearse = graphs.rehearse
+
+    def counted() -> None:
+        rehearsed.append(rehearse())
+        if rehearsed.count(True) >= enough:
+            done.set()
+
+    monkeypatch.setattr(graphs, "rehearse", counted)
+    with detector.keep_warm(interval_s=1e-3):
+        assert done.wait(60)
+        found = detector(points)
+    np.testing.assert_array_equal(found.boxes, expected.boxes)
+    assert not any(thread.name == "keep-warm" for thread in threading.enumerate())
+
+
+def test_no_empty_frame_runs_during_a_call_or_a_stream(detector: Detector) -> None:
+    graphs, points = runner(detector), cloud(300, 0)
+    graphs.frames([points])
+    during: list[bool] = []
+    graphs.frames([points], lambda: during.append(graphs.rehearse()))
+    with graphs.streaming():
+        during.append(graphs.rehearse())
+    assert during == [False, False]
+    assert graphs.rehearse()
+
+
+def test_keeping_warm_needs_graphs(detector: Detector) -> None:
+    with pytest.raises(ValueError, match="keep_warm needs CUDA graphs"):
+        detector.keep_warm()
+    with pytest.raises(ValueError, match="interval_s must be positive"):
+        WarmKeeper(int, 0.0)
 
 
 def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
@@ -124,7 +223,7 @@ def test_bad_points_are_left_out_and_counted(detector: Detector) -> None:
 def test_a_frame_that_does_not_fit_grows_the_room(
     detector: Detector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 64)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 64)
     many = cloud(900, 4)
     with torch.inference_mode():
         growing = runner(detector)
@@ -140,7 +239,7 @@ def test_a_frame_that_does_not_fit_grows_the_room(
 
 
 def test_overflow_is_told(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 64)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 64)
     with torch.inference_mode(), pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
         found = runner(detector, overflow="warn")([cloud(900, 4)])[0]
     assert found.overflow > 100
@@ -282,12 +381,47 @@ def test_memory_that_others_take_is_not_read(cuda: torch.device) -> None:
     detector, scan, expected = seen_on(cuda)
     taken = [torch.full((size,), 7.0, device=cuda) for size in (16, 128, 1024, 2**16) for _ in range(500)]
     found = [detector(scan)]
-    detector.detect_batch([scan] * 3)  # A graph of its own, and rules of its own.
+    detector.warmup(scan, frames=3)  # A graph of its own, and rules of its own.
+    detector.detect_batch([scan] * 3)
     found.append(detector(scan))
     for one in found:
         np.testing.assert_array_equal(one.boxes, expected.boxes)
         np.testing.assert_array_equal(one.scores, expected.scores)
     assert all(bool((one == 7.0).all()) for one in taken)
+
+
+@pytest.mark.gpu
+def test_batches_share_graphs_on_a_gpu(cuda: torch.device) -> None:
+    detector, scan, expected = seen_on(cuda)
+    scans = [scan, scan[:0], *[scan] * 3]
+    assert set(detector._graphs._graphs) == {1}  # type: ignore[union-attr]
+    alone = detector.detect_batch(scans)
+    assert set(detector._graphs._graphs) == {1}  # type: ignore[union-attr]
+    detector.warmup(scan, frames=8)
+    together = detector.detect_batch(scans)
+    assert set(detector._graphs._graphs) == {1, 8}  # type: ignore[union-attr]
+    for place, found in enumerate(alone):
+        assert len(found) == len(together[place]) == (0 if place == 1 else len(expected))
+        np.testing.assert_array_equal(found.boxes, expected.boxes[: len(found)])
+        np.testing.assert_allclose(together[place].boxes[:, :3], found.boxes[:, :3], rtol=0, atol=0.05)
+
+
+@pytest.mark.gpu
+def test_empty_frames_change_nothing_on_a_gpu(cuda: torch.device) -> None:
+    detector, scan, expected = seen_on(cuda)
+    rehearsed: list[bool] = []
+    rehearse = detector._graphs.rehearse  # type: ignore[union-attr]
+    detector._graphs.rehearse = lambda: rehearsed.append(rehearse())  # type: ignore
+    with detector.keep_warm(interval_s=2e-4):
+        calls = 0
+        while rehearsed.count(True) < 20 or calls < 200:
+            found = detector(scan)
+            np.testing.assert_array_equal(found.boxes, expected.boxes)
+            calls += 1
+            if calls % 10 == 0:
+                for streamed in detector.stream([scan] * 3):
+                    np.testing.assert_array_equal(streamed.boxes, expected.boxes)
+                threading.Event().wait(1e-3)
 
 
 @pytest.mark.gpu

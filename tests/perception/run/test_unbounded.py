@@ -42,8 +42,8 @@ def detector() -> Detector:
 @pytest.fixture
 def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain torch computes rows without use too."""
-    monkeypatch.setattr("perception.run.graph._LEAST_POINTS", 256)
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 512)
+    monkeypatch.setattr("perception.run.room._LEAST_POINTS", 256)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 512)
     monkeypatch.setattr(refine_module, "MOST_POINTS", 512)
 
 
@@ -98,7 +98,7 @@ def test_points_in_any_order_and_what_is_left_out(detector: Detector, street: St
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_room")
 def test_room_grows(detector: Detector, street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 128)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 128)
     points = cloud(street, 0)
     growing = runner(detector)
     found = growing([points])[0]
@@ -112,7 +112,7 @@ def test_room_grows(detector: Detector, street: Street, monkeypatch: pytest.Monk
 def test_what_finds_no_room_is_told(
     detector: Detector, street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perception.run.graph._LEAST_PILLARS", 32)
+    monkeypatch.setattr("perception.run.room._LEAST_PILLARS", 32)
     points = cloud(street, 0)
     with pytest.warns(CapacityWarning, match="the CUDA graph is too small"):
         told = runner(detector, overflow="warn")([points])[0]

@@ -248,6 +248,7 @@ def pruned_linear() -> Case:
 #: None where no CPU runs it.
 REFUSED: dict[str, Callable[[], Case] | None] = {
     "sparse_core.attention.gpu.attention._BlockAttention": None,
+    "sparse_core.attention.gpu.training_plans._PlannedAttention": None,
     "sparse_core.attention.gathered.gradient._GatheredAttention": None,
     "sparse_core.conv.convolution.triton._TritonConvolution": None,
     "sparse_core.nm.linear.product._Product": None,
