@@ -11,9 +11,10 @@ import pytest
 #: One process for all tests here, because it takes seconds to import torch.
 PROGRAM = """
 import importlib.abc, json, sys
+import perception.simulate as simulate
 import sparse_core.linalg
 
-LOADED = sorted({"triton", "matplotlib"} & set(sys.modules))
+LOADED = sorted({"triton", "matplotlib", "open3d"} & set(sys.modules))
 
 class Blocked(importlib.abc.MetaPathFinder):
     names = {"triton", "open3d", "spconv", "cumm", "faiss", "matplotlib"}
@@ -65,6 +66,12 @@ for request in (
         request()
     except ImplementationError as error:
         messages.append(str(error))
+scene = simulate.SceneConfig(extent_m=20.0)
+assert len(simulate.build_scene(0, scene).static)
+try:
+    simulate.simulate_scan(0, scene=scene)
+except ImportError as error:
+    messages.append(str(error))
 blocked = sorted(Blocked.names & set(sys.modules))
 print(json.dumps({"loaded": LOADED, "boxes": boxes, "blocked": blocked, "messages": messages}))
 """
@@ -77,7 +84,7 @@ def report(run_python: Callable[[str], str]) -> dict[str, Any]:
     return found
 
 
-def test_solvers_load_no_optional_library(report: dict[str, Any]) -> None:
+def test_solvers_and_scenes_load_no_optional_library(report: dict[str, Any]) -> None:
     assert report["loaded"] == []
 
 
@@ -91,4 +98,5 @@ def test_explicit_requests_raise_and_the_reference_runs(report: dict[str, Any]) 
     assert messages[:2] == ["False", "False"]
     assert "impl='triton' needs triton, which is not installed" in messages[2]
     assert "impl='vendor' needs spconv, which is not installed" in messages[3]
-    assert len(messages) == 4
+    assert "pip install 'sparsight[simulate]'" in messages[4]
+    assert len(messages) == 5
