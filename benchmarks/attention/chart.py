@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+from matplotlib.figure import Figure
+
 from benchmarks.lib.environment import device_name
+from benchmarks.lib.pictures import save_picture
 
 _PASSES = {False: "forward", True: "forward and backward"}
 
@@ -19,11 +23,6 @@ def draw(values: dict[str, Any], path: Path) -> None:
         values: result of ``benchmarks.attention.sparse_attention``.
         path: PNG to write.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     block_size = max((row["block_size"] for row in values["cases"] if row["pattern"] == "random"), default=0)
     cases = [
         row
@@ -38,7 +37,8 @@ def draw(values: dict[str, Any], path: Path) -> None:
     shades = matplotlib.colormaps["viridis"]
     colours = {length: shades(0.9 * index / max(1, len(lengths) - 1)) for index, length in enumerate(lengths)}
     count = max(1, len(panels))
-    figure, axes = pyplot.subplots(1, count, figsize=(3.9 * count + 1.4, 4.3), sharey=True, squeeze=False)
+    figure = Figure(figsize=(3.9 * count + 1.4, 4.3))
+    axes = figure.subplots(1, count, sharey=True, squeeze=False)
     handles: dict[str, Any] = {}
     for axis, (gradient, dim) in zip(axes[0], panels, strict=False):
         chosen = [row for row in cases if (row["gradient"], row["dim"]) == (gradient, dim)]
@@ -78,5 +78,4 @@ def draw(values: dict[str, Any], path: Path) -> None:
     figure.tight_layout(rect=(0, 0, 1 - 1.4 / (3.9 * count + 1.4), 1))
     handles |= {name: handles.pop(name) for name in ("FlexAttention", "1 / density") if name in handles}
     figure.legend(list(handles.values()), list(handles), title="length", loc="center right", fontsize=8)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+    save_picture(figure, path, dpi=110)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from benchmarks.lib.environment import device_name
+from benchmarks.lib.pictures import save_picture
 
 #: Stages that are drawn as one bar, and its colour.
 _PARTS = {
@@ -29,13 +26,8 @@ _SIDE_COLOURS = {"sparse": "#0072b2", "dense": "#d55e00"}
 def draw(values: dict[str, Any], path: Path) -> None:
     """Write a PNG for the result of ``benchmarks.detector.detector``."""
     with_scaling = bool(values["scaling"])
-    figure, axes = plt.subplots(
-        1,
-        2 if with_scaling else 1,
-        figsize=(13 if with_scaling else 8, 4.6),
-        squeeze=False,
-        layout="constrained",
-    )
+    figure = Figure(figsize=(13 if with_scaling else 8, 4.6), layout="constrained")
+    axes = figure.subplots(1, 2 if with_scaling else 1, squeeze=False)
     threads = values["environment"]["threads"]
     figure.suptitle(
         f"Sparse detector and dense baseline, {device_name(values)}, {threads} threads", fontsize=11
@@ -43,9 +35,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
     _draw_stages(axes[0, 0], values)
     if with_scaling:
         _draw_scaling(axes[0, 1], values)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    save_picture(figure, path, dpi=130)
 
 
 def _draw_stages(axes: Axes, values: dict[str, Any]) -> None:

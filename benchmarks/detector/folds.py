@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from benchmarks.lib.pictures import reduce_colours
 from benchmarks.lib.results import RESULTS, publish, result, write
 from perception.data import boxes_from_objects, open_data_set
 from perception.data.camera import CameraObject
@@ -160,7 +161,7 @@ def score(
     rankings = {name: judged[name].rankings["3d"] for name in _WORTH if name in judged}
     reliability = measure_reliability(rankings, len(pairs))
     if picture is not None:
-        plot_reliability(reliability, picture)
+        reduce_colours(plot_reliability(reliability, picture))
     thresholds = choose_thresholds(rankings)
     return {
         "frames": len(found),

@@ -153,7 +153,6 @@ def precision(frames: list[Frame], found: list[Detections]) -> dict[str, Any]:
 
     return {
         "car_3d": rounded(strict["Car"]["3d"]["AP40"]),
-        "car_bev": rounded(strict["Car"]["bev"]["AP40"]),
         "car_3d_loose": rounded(loose["Car"]["3d"]["AP40"]),
         "cyclist_3d": rounded(strict["Cyclist"]["3d"]["AP40"]),
     }

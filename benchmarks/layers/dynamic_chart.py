@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from benchmarks.layers.dynamic_rows import LABELS
 from benchmarks.layers.dynamic_summary import MEASURES
+from benchmarks.lib.pictures import save_picture
 
 _TEXT, _FAINT, _GRID = "#1f2933", "#5f6b7a", "#e4e8ee"
 #: Okabe and Ito's colours, which stay apart for colour-blind eyes.
@@ -33,11 +33,9 @@ def draw(values: dict[str, Any], path: Path) -> None:
     lengths = sorted({case["length"] for case in cases})
     figure = Figure(
         figsize=(1.6 + 4.6 * len(lengths), 1.1 + 2.6 * len(tasks)),
-        dpi=120,
         layout="constrained",
         facecolor="white",
     )
-    FigureCanvasAgg(figure)
     axes = figure.subplots(len(tasks), len(lengths), squeeze=False)
     for down, task in enumerate(tasks):
         for across, length in enumerate(lengths):
@@ -70,7 +68,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
         labelcolor=_TEXT,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    save_picture(figure, path)
 
 
 def _draw_panel(axes: Axes, task: str, length: int, cases: list[dict[str, Any]]) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from benchmarks.lib.environment import device_name
+from benchmarks.lib.pictures import save_picture
 
 _PANELS = ("bfloat16", "float16", "int8")
 #: Weights that are drawn, as (out, in); the tables have all.
@@ -28,11 +31,6 @@ def draw(values: dict[str, Any], path: Path) -> None:
         values: result of ``benchmarks.layers.nm_linear``.
         path: PNG to write.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     cases = [
         row
         for row in values["cases"]
@@ -40,7 +38,8 @@ def draw(values: dict[str, Any], path: Path) -> None:
     ]
     panels = [name for name in _PANELS if any(row["dtype"] == name for row in cases)]
     count = max(1, len(panels))
-    figure, axes = pyplot.subplots(1, count, figsize=(4.6 * count + 1.8, 4.4), sharey=True, squeeze=False)
+    figure = Figure(figsize=(4.6 * count + 1.8, 4.4))
+    axes = figure.subplots(1, count, sharey=True, squeeze=False)
     handles = {}
     for axis, dtype in zip(axes[0], panels, strict=False):
         for key, colour in _COLOURS.items():
@@ -75,5 +74,4 @@ def draw(values: dict[str, Any], path: Path) -> None:
         loc="center right",
         fontsize=8,
     )
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+    save_picture(figure, path, dpi=110)

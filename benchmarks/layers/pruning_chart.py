@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from benchmarks.lib.pictures import save_picture
 
 _TEXT, _FAINT, _GRID = "#1f2933", "#5f6b7a", "#e4e8ee"
 #: Okabe and Ito's colours, which stay apart for colour-blind eyes.
@@ -33,11 +34,9 @@ def draw(values: dict[str, Any], path: Path) -> None:
     count = max(len(case["rows"]) for case in cases.values())
     figure = Figure(
         figsize=(3.0 + 4.6 * len(patterns), 1.2 + (0.5 + _ROW_INCHES * count) * len(models)),
-        dpi=120,
         layout="constrained",
         facecolor="white",
     )
-    FigureCanvasAgg(figure)
     axes = figure.subplots(len(models), len(patterns), sharey=True, sharex="col", squeeze=False)
     for down, model in enumerate(models):
         for across, pattern in enumerate(patterns):
@@ -70,7 +69,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
         labelcolor=_TEXT,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    save_picture(figure, path)
 
 
 def _draw_panel(axes: Axes, case: dict[str, Any]) -> None:

@@ -31,7 +31,9 @@ MOST_LINES = 300
 #: Line widths to try until a file is short enough; the widest keep a case of many sides on one line.
 _WIDTHS = (120, 200, 300, 400, 600, 800, 1000, 1200, 1400)
 #: Fields that are not published: single samples, and what follows from other fields.
-_RAW = frozenset({"samples_ms", "runs", "wrong", "first_call_s", "seconds", "iqr_ms", "minimum_ms"})
+_RAW = frozenset(
+    {"samples_ms", "runs", "wrong", "first_call_s", "seconds", "iqr_ms", "minimum_ms", "source_sha256"}
+)
 
 
 def result(benchmark: str, device: torch.device, settings: dict[str, Any], **parts: Any) -> dict[str, Any]:

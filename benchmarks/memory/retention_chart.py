@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.lib.pictures import save_picture
 
 _COLOURS = {
     "ours": "#0072b2",
@@ -22,16 +20,15 @@ _COLOURS = {
 
 def draw(values: dict[str, Any], path: Path) -> None:
     """Write a PNG for the result of ``benchmarks.memory.retention``."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharey=True)
+    figure = Figure(figsize=(11, 4.4), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     _draw(axes[0], values, "of_oracle", "value, % of the best subset's", (0.5, 97.0))
     _draw(axes[1], values, "agree", "answers, % that agree with the dense store's", (0.1, 95.0))
     settings = values["settings"]
     figure.suptitle(
         f"{settings['observations']:,} observations of {settings['days']} simulated days", fontsize=11
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    save_picture(figure, path, dpi=130)
 
 
 def _draw(axes: Axes, values: dict[str, Any], figure: str, title: str, aim: tuple[float, float]) -> None:

@@ -273,12 +273,11 @@ def _measure(
         "longest_row": profile.longest,
         "mean_row": round(profile.mean, 2),
         "padding": round(profile.padding, 3),
-        "block_fill": {str(size): round(fill, 4) for size, fill in profile.block_fill.items()},
         "agrees": not wrong,
         "time": {name: Summary.of(values).to_dict() for name, values in samples.items()},
         "best": best,
-        "ours": {**_told(ours), "regret": round(times[label(ours)] / times[best], 3)},
-        "classic": {**_told(classic), "regret": round(times[label(classic)] / times[best], 3)},
+        "ours": {"format": label(ours), "regret": round(times[label(ours)] / times[best], 3)},
+        "classic": {"format": label(classic), "regret": round(times[label(classic)] / times[best], 3)},
     }
 
 
@@ -286,10 +285,6 @@ def label(choice: Choice) -> str:
     """Name of a choice in the tables: block sizes tell BSR apart."""
     block = choice.options.get("block_size")
     return f"{choice.name} {block[0]}" if block else choice.name
-
-
-def _told(choice: Choice) -> dict[str, Any]:
-    return {"format": label(choice), "reason": choice.reason}
 
 
 def _multiply(matrix: SparseMatrix | Tensor, dense: Tensor) -> Tensor:

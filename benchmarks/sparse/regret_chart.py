@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks.lib.environment import device_name
+from benchmarks.lib.pictures import save_picture
 
 _TEXT, _FAINT, _GRID = "#1f2933", "#5f6b7a", "#e4e8ee"
 #: Okabe and Ito's blue and vermilion, which stay apart for colour-blind eyes.
@@ -28,11 +28,9 @@ def draw(values: dict[str, Any], path: Path) -> None:
     count = max(len(rows) for rows in panels.values())
     figure = Figure(
         figsize=(4.2 + 4.4 * len(operations), 1.7 + _ROW_INCHES * count),
-        dpi=120,
         layout="constrained",
         facecolor="white",
     )
-    FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(operations), sharey=True, squeeze=False)[0]
     largest = max(row[rule]["regret"] for row in values["cases"] for rule in _COLOURS)
     for panel, name in zip(axes, operations, strict=True):
@@ -57,7 +55,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
         labelcolor=_TEXT,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    save_picture(figure, path)
 
 
 def _title(operation: str, rules: dict[str, Any]) -> str:

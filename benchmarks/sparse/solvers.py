@@ -25,6 +25,7 @@ from torch import Tensor
 
 from benchmarks.lib.environment import device_name
 from benchmarks.lib.options import common_parser, configure, parse, picture
+from benchmarks.lib.pictures import reduce_colours
 from benchmarks.lib.results import result, save, show
 from benchmarks.lib.timing import Side, Summary, interleave, paired_ratio
 from benchmarks.publish.screen import tables
@@ -222,7 +223,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     problem = f"Poisson {settings['grid']}³, {settings['dtype']}, {device_name(values)}"
     title = f"{problem}: conjugate gradients by preconditioner"
-    save_convergence_picture(results, path, title=title)
+    reduce_colours(save_convergence_picture(results, path, title=title))
 
 
 def _wait(device: torch.device) -> None:

@@ -156,7 +156,7 @@ def _measure(
         "nnz": matrix.nnz,
         "longest_row": profile.longest,
         "copy_gb_s": round(bandwidth, 1),
-        "chosen": {"name": choice.name, "options": choice.options, "reason": choice.reason},
+        "chosen": {"name": choice.name, "options": choice.options},
         "sides": found,
         "plain_csr": plain_best,
         "compact_over_plain_csr": paired_ratio(samples[plain_best], samples[COMPACT]),

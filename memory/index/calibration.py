@@ -9,7 +9,7 @@ costs less.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -67,12 +67,12 @@ def needs_calibration(index: LongTermIndex | None) -> bool:
     return index.calibration is None or index.calibration.stale(len(index))
 
 
-def efforts_by_aim(index: LongTermIndex | None, aims: Iterable[float] = AIMS) -> tuple[AimEffort, ...] | None:
+def efforts_by_aim(index: LongTermIndex | None) -> tuple[AimEffort, ...] | None:
     """Return what single queries do for each aim and its recall; ``None`` without a calibration."""
     if index is None or index.calibration is None:
         return None
     answers = []
-    for aim in aims:
+    for aim in AIMS:
         effort, rung = index.effort(aim), index.calibration.least(aim)
         exact = effort == EXACT or rung is None
         answers.append(AimEffort(aim, *effort, 1.0 if rung is None or exact else round(rung.recall, 4)))

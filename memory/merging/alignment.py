@@ -34,6 +34,8 @@ from memory.types import Memory, positions_of
 MOST_PAIRS = 20_000
 #: Most draws of two pairs, and most motions that are evaluated.
 _DRAWN, _TRIED = 400_000, 4_000
+#: Most motions of two groups of objects.
+_MOST_MOTIONS = 50
 #: Smallest assumed position error, as a share of the tolerance.
 _LEAST_SIGMA = 0.05
 #: Time between the moments of a moving object, and the moment of static ones.
@@ -172,9 +174,7 @@ def estimate(
     )
 
 
-def motions_between(
-    moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions, *, most: int = 50
-) -> list[Motion]:
+def motions_between(moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions) -> list[Motion]:
     """Return the motions that match the most objects of two groups, at least two each, the best first."""
     mine, others = (_marks_of(memories, options.tolerance_m) for memories in (moved, fixed))
     pairs = _pairs(mine, others, options)
@@ -182,7 +182,7 @@ def motions_between(
         return []
     one, other = (np.array([memory.place[:2] for memory in marks.memories]) for marks in (mine, others))
     scene = _Scene(one, other, pairs, (mine.owner, others.owner), options, np.zeros(2))
-    return [motion for motion, matched in scene.rank_motions()[:most] if scene.objects(matched) >= 2]
+    return [motion for motion, matched in scene.rank_motions()[:_MOST_MOTIONS] if scene.objects(matched) >= 2]
 
 
 class _Fit(NamedTuple):

@@ -75,3 +75,24 @@ class ServeOptions:
         for name in ("heartbeat_s", "poll_s", "header_timeout_s", "body_timeout_s"):
             if getattr(self, name) == 0.0:
                 raise ValueError(f"{name} must be above 0, got 0")
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """How a process serves a store.
+
+    Attributes:
+        host: address to listen on; a token is needed for others than the loopback interface.
+        port: 0 for any free port.
+        token: see :func:`memory.serve.create_app`.
+        limits: limits of the service; with readers, each applies them on its own.
+        verbosity: -1 logs errors only, 0 also warnings, 1 also each request.
+        json_log: log as JSON.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8713
+    token: str | None = None
+    limits: ServeOptions = ServeOptions()
+    verbosity: int = 0
+    json_log: bool = False

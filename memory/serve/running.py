@@ -17,7 +17,7 @@ import torch
 from memory.serve import create_app
 from memory.serve.limits.connections import protocol
 from memory.serve.logs import log_config
-from memory.serve.options import LOOPBACK_NAMES, ServeOptions
+from memory.serve.options import LOOPBACK_NAMES, ServiceSettings
 from memory.store import MemoryStore
 from sparse_core.common import blas
 from sparse_core.common.service_manager import ServiceManager
@@ -41,40 +41,28 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def options_for(host: str, token: str | None, options: ServeOptions) -> ServeOptions:
-    """Return the options for an address; raise ``ValueError`` if it is public and there is no token."""
-    if is_loopback(host):
-        return replace(options, hosts=tuple(dict.fromkeys((*LOOPBACK_NAMES, host))))
-    if token is None:
+def with_hosts(settings: ServiceSettings) -> ServiceSettings:
+    """Return the settings with the allowed hosts; raise ``ValueError`` if a public address has no token."""
+    hosts = None
+    if is_loopback(settings.host):
+        hosts = tuple(dict.fromkeys((*LOOPBACK_NAMES, settings.host)))
+    elif settings.token is None:
         raise ValueError(
-            f"other computers can reach {host}, so a token is needed. Set $RECALL_TOKEN or --token, or use"
-            " --host 127.0.0.1"
+            f"other computers can reach {settings.host}, so a token is needed. Set $RECALL_TOKEN or --token,"
+            " or use --host 127.0.0.1"
         )
-    return replace(options, hosts=None)
+    return replace(settings, limits=replace(settings.limits, hosts=hosts))
 
 
 def serve(
-    store: MemoryStore,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8713,
-    token: str | None = None,
-    options: ServeOptions | None = None,
-    verbosity: int = 0,
-    json_log: bool = False,
-    ready: Callable[[str], None] | None = None,
+    store: MemoryStore, settings: ServiceSettings, *, ready: Callable[[str], None] | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM; open requests then have ``GRACE_S`` to finish. Call it in the main
     thread.
 
     Args:
         store: open store; the caller closes it afterwards.
-        host: address to listen on; a token is needed for others than the loopback interface.
-        port: 0 for any free port.
-        token: see :func:`memory.serve.create_app`.
-        options: limits.
-        verbosity: -1 logs errors only, 0 also warnings, 1 also each request.
-        json_log: log as JSON.
+        settings: how to serve it.
         ready: called with the address of the page when the service accepts requests.
 
     Raises:
@@ -82,15 +70,15 @@ def serve(
         ValueError: the address needs a token.
         OSError: the service cannot listen on the address.
     """
-    limits = options_for(host, token, options or ServeOptions())
-    app = create_app(store, token=token, options=limits)
+    settings = with_hosts(settings)
+    app = create_app(store, token=settings.token, options=settings.limits)
     manager = ServiceManager()
-    with closing(manager), listen(host, port) as listener:
-        address = address_of(host, listener)
+    with closing(manager), listen(settings.host, settings.port) as listener:
+        address = address_of(settings.host, listener)
         if ready is not None:
             ready(address)
         manager.ready(address)
-        run_app(app, limits, listener, manager=manager, verbosity=verbosity, json_log=json_log)
+        run_app(app, settings, listener, manager=manager)
 
 
 def address_of(host: str, listener: socket.socket) -> str:
@@ -101,25 +89,22 @@ def address_of(host: str, listener: socket.socket) -> str:
 
 def run_app(
     app: Any,
-    limits: ServeOptions,
+    settings: ServiceSettings,
     listener: socket.socket,
     *,
     manager: ServiceManager | None = None,
     started: Callable[[Callable[[], None]], None] | None = None,
     ending: Callable[[], None] | None = None,
-    verbosity: int = 0,
-    json_log: bool = False,
 ) -> None:
     """Run an application of :func:`memory.serve.create_app` until SIGINT or SIGTERM.
 
     Args:
         app: the application.
-        limits: its limits.
+        settings: its limits, and what it logs.
         listener: socket that accepts connections.
         manager: service manager to notify.
         started: called when the application accepts requests, with a function that ends it.
         ending: called in a thread before the application stops to accept requests.
-        verbosity, json_log: see :func:`serve`.
     """
     try:
         import uvicorn
@@ -154,12 +139,13 @@ def run_app(
         def _end(self) -> None:
             self.should_exit = True
 
+    limits, verbosity = settings.limits, settings.verbosity
     config = uvicorn.Config(
         app,
         http=protocol(limits.header_timeout_s, limits.body_timeout_s, limits.max_connections),
         # uvicorn refuses from this number on, so add one.
         limit_concurrency=limits.max_connections + 1,
-        log_config=log_config(verbosity=verbosity, as_json=json_log),
+        log_config=log_config(verbosity=verbosity, as_json=settings.json_log),
         log_level="error" if verbosity < 0 else "warning",
         access_log=False,  # It would contain tokens.
         server_header=False,

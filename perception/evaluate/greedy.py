@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from perception.evaluate.box_table import Mask, Rows
+from perception.evaluate.box_table import Rows
 
 _PAIRS_PER_CHUNK = 1 << 18
 
@@ -59,13 +59,7 @@ def ranked(score: npt.NDArray[np.float64], *, later_first: bool = False) -> Rows
     return np.argsort(-score, kind="stable")
 
 
-def take_labels(
-    candidates: MatchCandidates,
-    detection_group: Rows,
-    order: Rows,
-    label_count: int,
-    free: Mask | None = None,
-) -> Rows:
+def take_labels(candidates: MatchCandidates, detection_group: Rows, order: Rows, label_count: int) -> Rows:
     """Assign labels to detections.
 
     Args:
@@ -73,7 +67,6 @@ def take_labels(
         detection_group: (M,) int64, frame and class of each detection.
         order: (M,) detections in the order of assignment.
         label_count: N.
-        free: (T, N) bool, available labels; None: all.
 
     Returns:
         (T, M) int64 label rows, or -1.
@@ -82,7 +75,7 @@ def take_labels(
     taken = np.full((limits, count), -1)
     if len(candidates.label) == 0:
         return taken
-    open_labels = np.ones((limits, label_count), np.bool_) if free is None else free.copy()
+    open_labels = np.ones((limits, label_count), np.bool_)
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
     pairs = np.lexsort((candidates.label, candidates.order, place[candidates.detection]))

@@ -406,7 +406,7 @@ def test_report_as_dictionary_and_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="no KITTI data (set SPARSIGHT_DATA)")
-@pytest.mark.parametrize("folder", [".", "training/velodyne"])
+@pytest.mark.parametrize("folder", [pytest.param(".", marks=pytest.mark.slow), "training/velodyne"])
 def test_real_data_is_sound(folder: str) -> None:
     report = examine_data_set(REAL / folder)
     assert complaints(report) == set()

@@ -11,7 +11,7 @@ from typing import Any
 
 from memory.cli.console import UsageError, add_command, counted, say, split_words, warn_about_server
 from memory.errors import StoreLockedError
-from memory.serve.options import ServeOptions
+from memory.serve.options import ServeOptions, ServiceSettings
 from memory.store import MemoryStore
 from sparse_core.common.console import LOG
 
@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until the process ends."""
     from memory.serve.readers.serving import serve_with_readers
-    from memory.serve.running import options_for, serve
+    from memory.serve.running import serve, with_hosts
 
     folder, _ = split_words(options)
     token = options.token if options.token is not None else os.environ.get(TOKEN_VARIABLE) or None
@@ -68,8 +68,11 @@ def run(options: argparse.Namespace) -> int:
         rate=options.rate,
         burst=max(1, int(2 * options.rate)),
     )
-    # Check the options first, because opening the store takes longer.
-    options_for(options.host, token, limits)
+    settings = ServiceSettings(
+        options.host, options.port, token, limits, verbosity=options.verbosity, json_log=options.json
+    )
+    # Check the settings first, because opening the store takes longer.
+    with_hosts(settings)
     with _opened(folder, readonly=options.readonly) as store:
 
         def ready(address: str) -> None:
@@ -79,10 +82,7 @@ def run(options: argparse.Namespace) -> int:
                 say(f"{counted(len(store))} at {address} (end with Ctrl-C)")
 
         run_service = partial(serve_with_readers, readers=options.readers) if options.readers else serve
-        run_service(
-            store, host=options.host, port=options.port, token=token, options=limits, ready=ready,
-            verbosity=options.verbosity, json_log=options.json,
-        )  # fmt: skip
+        run_service(store, settings, ready=ready)
     if not options.json:
         LOG.info("the store is closed")
     return 0

@@ -23,6 +23,8 @@ from memory.types import AWAY, Memory
 #: Least pause between two observations that makes them cases, in seconds.
 LEAST_GAP_S = 60.0
 _DAY_NS = 24 * 3600 * 10**9
+#: Largest difference of headings of one place.
+_SAME_HEADING_RAD = 0.5
 #: Most places that are compared with each other.
 _MOST_PLACES = 800
 
@@ -69,7 +71,7 @@ def last_free_ns(store: StoreReader, memory: Memory) -> int | None:
 
 
 def place_similarities(
-    store: StoreReader, encoder: str, same_m: float, apart_m: float, same_rad: float = 0.5
+    store: StoreReader, encoder: str, same_m: float, apart_m: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the similarities of places that are the same, and the largest of each to different places.
 
@@ -81,7 +83,6 @@ def place_similarities(
         store: with places.
         encoder: encoder of the vectors.
         same_m, apart_m: distances in metres.
-        same_rad: largest difference of headings of one place.
     """
     same: list[float] = []
     apart: list[float] = []
@@ -99,7 +100,10 @@ def place_similarities(
         yaw = np.array([each.yaw for each in kept])
         turned = np.abs(np.remainder(yaw[:, None] - yaw[None] + math.pi, math.tau) - math.pi)
         np.fill_diagonal(away, np.nan)
-        for near, scores in (((away <= same_m) & (turned <= same_rad), same), (away > apart_m, apart)):
+        for near, scores in (
+            ((away <= same_m) & (turned <= _SAME_HEADING_RAD), same),
+            (away > apart_m, apart),
+        ):
             rows = near.any(axis=1)
             scores += np.where(near, cosine, -np.inf).max(axis=1)[rows].tolist()
     return np.array(same), np.array(apart)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from memory.search.accesses import Accesses
 from memory.serve import create_app
-from memory.serve.options import ServeOptions
+from memory.serve.options import ServeOptions, ServiceSettings
 from memory.serve.running import listen, run_app
 from memory.store import MemoryStore
 
@@ -25,11 +25,13 @@ _REPORT_S = 1.0
 
 def main() -> int:
     """Serve until the input is closed or a signal arrives."""
-    settings = json.loads(sys.stdin.readline())
-    hosts = settings["options"].pop("hosts")
-    options = ServeOptions(hosts=None if hosts is None else tuple(hosts), **settings["options"])
-    with MemoryStore.open(Path(settings["folder"]), readonly=True) as store:
-        app = create_app(store, token=settings["token"], options=options, writer=settings["writer"])
+    told = json.loads(sys.stdin.readline())
+    limits = told["settings"].pop("limits")
+    hosts = limits.pop("hosts")
+    limits = ServeOptions(hosts=None if hosts is None else tuple(hosts), **limits)
+    settings = ServiceSettings(limits=limits, **told["settings"])
+    with MemoryStore.open(Path(told["folder"]), readonly=True) as store:
+        app = create_app(store, token=settings.token, options=limits, writer=told["writer"])
 
         store.accesses.collect()
         ended = threading.Event()
@@ -40,11 +42,8 @@ def main() -> int:
             reporting.start()
             threading.Thread(target=_wait_for_end, args=(end,), daemon=True).start()
 
-        with listen(settings["host"], settings["port"], shared=True) as listener:
-            run_app(
-                app, options, listener, started=started,
-                verbosity=settings["verbosity"], json_log=settings["json_log"],
-            )  # fmt: skip
+        with listen(settings.host, settings.port, shared=True) as listener:
+            run_app(app, settings, listener, started=started)
         ended.set()
         if reporting.is_alive():
             reporting.join()

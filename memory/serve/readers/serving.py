@@ -9,23 +9,18 @@ from dataclasses import asdict, replace
 from tempfile import TemporaryDirectory
 
 from memory.serve import create_app
-from memory.serve.options import ServeOptions
+from memory.serve.options import ServiceSettings
 from memory.serve.readers.pool import ReaderPool
-from memory.serve.running import ANSWER_S, BACKLOG, GRACE_S, address_of, listen, options_for, run_app
+from memory.serve.running import ANSWER_S, BACKLOG, GRACE_S, address_of, listen, run_app, with_hosts
 from memory.store import MemoryStore
 from sparse_core.common.service_manager import ServiceManager
 
 
 def serve_with_readers(
     store: MemoryStore,
+    settings: ServiceSettings,
     readers: int,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8713,
-    token: str | None = None,
-    options: ServeOptions | None = None,
-    verbosity: int = 0,
-    json_log: bool = False,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, see :func:`memory.serve.running.serve`.
@@ -35,9 +30,8 @@ def serve_with_readers(
 
     Args:
         store: open store in a folder; the caller closes it afterwards.
+        settings, ready: see :func:`memory.serve.running.serve`.
         readers: number of processes that answer reading requests.
-        host, port, token, verbosity, json_log, ready: see :func:`memory.serve.running.serve`.
-        options: limits; each reader applies them on its own.
 
     Raises:
         ImportError: uvicorn or FastAPI is not installed.
@@ -45,33 +39,28 @@ def serve_with_readers(
         OSError: the service cannot listen on the address.
         StoreError: a reader did not start.
     """
-    limits = options_for(host, token, options or ServeOptions())
+    settings = with_hosts(settings)
     if store.database.shared:
         raise ValueError("readers need a store in a folder. Start several services of a server instead")
     # Readers check the rate; to this process all of them are one client.
-    app = create_app(store, token=token, options=replace(limits, rate=0.0))
+    app = create_app(store, token=settings.token, options=replace(settings.limits, rate=0.0))
     manager = ServiceManager()
     with (
         closing(manager),
-        listen(host, port, shared=True, accept=False) as reserved,
+        listen(settings.host, settings.port, shared=True, accept=False) as reserved,
         TemporaryDirectory(prefix="recall-") as folder,
         _listen_within(f"{folder}/writer") as inner,
     ):
-        settings = {
-            "folder": str(store.folder), "host": host, "port": reserved.getsockname()[1], "token": token,
-            "options": asdict(limits), "writer": f"{folder}/writer", "verbosity": verbosity,
-            "json_log": json_log,
-        }  # fmt: skip
-        pool = ReaderPool(readers, settings, stop_s=GRACE_S + 2 * ANSWER_S, accessed=store.accesses.add)
+        own = asdict(replace(settings, port=reserved.getsockname()[1]))
+        told = {"folder": str(store.folder), "writer": f"{folder}/writer", "settings": own}
+        pool = ReaderPool(readers, told, stop_s=GRACE_S + 2 * ANSWER_S, accessed=store.accesses.add)
         try:
             pool.start()
-            address = address_of(host, reserved)
+            address = address_of(settings.host, reserved)
             if ready is not None:
                 ready(address)
             manager.ready(address)
-            run_app(
-                app, limits, inner, manager=manager, ending=pool.stop, verbosity=verbosity, json_log=json_log
-            )
+            run_app(app, settings, inner, manager=manager, ending=pool.stop)
         finally:
             pool.stop()
 

@@ -189,9 +189,9 @@ def _read(
     return Recorded(scan.name, cloud, scan.sensor, pose)
 
 
-def address_of(option: str, text: str, *, host: str = "127.0.0.1") -> tuple[str, int]:
+def address_of(option: str, text: str) -> tuple[str, int]:
     """Parse ``[HOST:]PORT``; raise ``ValueError``, which names the option, for another form."""
     given, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise ValueError(f"{option} must be [HOST:]PORT, such as 127.0.0.1:8765, got {text!r}")
-    return given.strip("[]") or host, int(port)
+    return given.strip("[]") or "127.0.0.1", int(port)

@@ -37,7 +37,6 @@ def evaluate_nuscenes(
     *,
     racks: BoxTable | None = None,
     frame_count: int | None = None,
-    ranges_m: Mapping[str, float] = CLASS_RANGES_M,
 ) -> NuScenesResult:
     """Evaluate detections by centre distance on the ground.
 
@@ -46,12 +45,11 @@ def evaluate_nuscenes(
         detections: boxes with scores, of the same frames in the same axes.
         racks: bicycle racks; bicycles and motorcycles inside them are ignored.
         frame_count: number of evaluated frames; None: up to the last frame with a box.
-        ranges_m: class to its greatest distance from the vehicle.
 
     Raises:
         ValueError: a detection without score, or a box without volume.
     """
-    judged = match_classes(labels, detections, racks, ranges_m)
+    judged = match_classes(labels, detections, racks)
     last = max([*labels.frame[-1:], *detections.frame[-1:], -1])
     return NuScenesResult(
         classes={name: class_result(matches) for name, matches in judged.classes.items()},
@@ -109,23 +107,21 @@ class Matches(NamedTuple):
     detections_left_out: dict[str, int]
 
 
-def match_classes(
-    labels: BoxTable, detections: BoxTable, racks: BoxTable | None, ranges_m: Mapping[str, float]
-) -> Matches:
+def match_classes(labels: BoxTable, detections: BoxTable, racks: BoxTable | None) -> Matches:
     """Match all classes; arguments as in :func:`evaluate_nuscenes`."""
     if np.isnan(detections.score).any():
         row = int(np.isnan(detections.score).argmax())
         raise ValueError(f"detection {row}, frame {detections.frame[row]}: no score; add one to each box")
-    kept_labels, labels_left = left_out(labels, racks, ranges_m)
-    kept_detections, detections_left = left_out(detections, racks, ranges_m)
+    kept_labels, labels_left = left_out(labels, racks, CLASS_RANGES_M)
+    kept_detections, detections_left = left_out(detections, racks, CLASS_RANGES_M)
     labels, detections = labels.rows(kept_labels), detections.rows(kept_detections)
     for table, name in ((labels, "label"), (detections, "detection")):
         if (table.boxes[:, 3:6] <= 0).any():
             row = int((table.boxes[:, 3:6] <= 0).any(axis=1).argmax())
             raise ValueError(f"frame {table.frame[row]}: a {name} has a size of 0 or less; remove it")
     order = ranked(detections.score, later_first=True)
-    taken = match_centres(labels, detections, order, tuple(ranges_m))
-    classes = {name: _of_class(name, labels, detections, order, taken) for name in ranges_m}
+    taken = match_centres(labels, detections, order, tuple(CLASS_RANGES_M))
+    classes = {name: _of_class(name, labels, detections, order, taken) for name in CLASS_RANGES_M}
     return Matches(classes, labels_left, detections_left)
 
 

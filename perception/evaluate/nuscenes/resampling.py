@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows
 from perception.evaluate.nuscenes.evaluation import RECALL, ClassMatches, match_classes, mean_errors, sampled
 from perception.evaluate.nuscenes.result import (
-    CLASS_RANGES_M,
     ERROR_PLACE,
     ERRORS,
     SAMPLE_COUNT,
@@ -28,8 +25,7 @@ class NuScenesSampler(Sampler):
 
     Args:
         frame_ids: of the frames that both tables index.
-        labels, detections, racks, ranges_m: as in
-            :func:`~perception.evaluate.nuscenes.evaluation.evaluate_nuscenes`.
+        labels, detections, racks: as in :func:`~perception.evaluate.nuscenes.evaluation.evaluate_nuscenes`.
     """
 
     def __init__(
@@ -39,10 +35,9 @@ class NuScenesSampler(Sampler):
         detections: BoxTable,
         *,
         racks: BoxTable | None = None,
-        ranges_m: Mapping[str, float] = CLASS_RANGES_M,
     ) -> None:
         self.frame_ids = frame_ids
-        self._classes = match_classes(labels, detections, racks, ranges_m).classes
+        self._classes = match_classes(labels, detections, racks).classes
         self._present = [name for name, found in self._classes.items() if found.labels]
         self._ranges = [
             (name, part)

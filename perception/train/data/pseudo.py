@@ -196,13 +196,12 @@ def _labelled(frame: Frame, found: Detections, sure: BoolArray, noticed: BoolArr
     return PseudoFrame(frame.frame_id, points[~covered], kept.boxes, list(kept.labels), len(doubtful))
 
 
-def write_pseudo_labels(frames: Iterator[PseudoFrame], folder: Path, *, prefix: str = "") -> dict[str, int]:
+def write_pseudo_labels(frames: Iterator[PseudoFrame], folder: Path) -> dict[str, int]:
     """Write scans and labels as a KITTI object folder for ``perceive train --extra``.
 
     Args:
         frames: from :func:`pseudo_labels`.
         folder: created if missing; its split ``train`` lists all frames.
-        prefix: of the frame names.
 
     Returns:
         Labels by class name; ``""`` counts the detections that were cut out.
@@ -213,14 +212,13 @@ def write_pseudo_labels(frames: Iterator[PseudoFrame], folder: Path, *, prefix: 
     writer, camera = KittiWriter(folder, WHOLE_SCANS), CameraCalibration.default()
     names, counts = [], {"": 0}
     for frame in frames:
-        name = f"{prefix}{frame.frame_id}"
         writer.write(
-            name,
+            frame.frame_id,
             PointCloud(frame.points),
             objects_from_boxes(frame.boxes, frame.labels, None, camera),
             camera,
         )
-        names.append(name)
+        names.append(frame.frame_id)
         counts[""] += frame.doubtful
         for label in frame.labels:
             counts[label] = counts.get(label, 0) + 1

@@ -201,14 +201,13 @@ def thin_points(points: FloatArray, random: np.random.Generator) -> FloatArray:
     return np.ascontiguousarray(points[kept])
 
 
-def drive_views(frames: DataSet, *, scene: str, seed: int, thin: bool = True) -> Iterator[View]:
+def drive_views(frames: DataSet, *, scene: str, seed: int) -> Iterator[View]:
     """Yield the frames of a drive, each in full and once thinned.
 
     Args:
         frames: with track ids.
         scene: name of the drive.
         seed: of the thinning.
-        thin: also yield thinned frames.
 
     Raises:
         DataError: a frame has no track ids.
@@ -223,7 +222,5 @@ def drive_views(frames: DataSet, *, scene: str, seed: int, thin: bool = True) ->
         time_s = number if frame.time_ns is None else frame.time_ns / 1e9
         view = View(points, frame.boxes, frame.track_ids, scene, time_s)
         yield view
-        if thin:
-            random = np.random.default_rng([seed, number])
-            fewer = thin_points(points, random)
-            yield View(fewer, view.boxes, view.identities, scene, time_s, thinned=True)
+        fewer = thin_points(points, np.random.default_rng([seed, number]))
+        yield View(fewer, view.boxes, view.identities, scene, time_s, thinned=True)

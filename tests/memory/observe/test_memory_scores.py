@@ -52,7 +52,7 @@ def what_is_there(store: MemoryStore) -> dict[int, float]:
     return {memory.payload["row"]: memory.importance or 0.0 for memory in store.find(Filter())}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     rows=st.lists(memories, min_size=1, max_size=24).map(numbered),
     stored=st.integers(0, 8),

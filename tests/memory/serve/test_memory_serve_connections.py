@@ -25,14 +25,14 @@ _ROWS = 400
 TIMEOUT_S, GUARD_S = 3.0, 300.0
 _PROGRAM = """
 import sys
-from memory.serve.options import ServeOptions
+from memory.serve.options import ServeOptions, ServiceSettings
 from memory.serve.running import serve
 from memory.serve.limits.connections import BufferedTransport
 from memory.store import MemoryStore
 
 limits = ServeOptions(rate=0.0, header_timeout_s=3.0, body_timeout_s=3.0, max_connections=8)
 with MemoryStore.open(sys.argv[1], create=False) as store:
-    serve(store, port=0, options=limits, ready=lambda address: print(address, flush=True))
+    serve(store, ServiceSettings(port=0, limits=limits), ready=lambda address: print(address, flush=True))
 """
 
 

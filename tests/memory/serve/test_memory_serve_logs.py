@@ -51,14 +51,6 @@ def test_the_lowest_level_that_is_logged(verbosity: int, logged: str) -> None:
     assert loggers["uvicorn"]["level"] == ("ERROR" if verbosity < 0 else "WARNING")
 
 
-def test_only_the_address_is_printed_by_a_quiet_service(tmp_path: Path, served: Callable[..., Any]) -> None:
-    folder = tmp_path / "robot-store"
-    MemoryStore.open(folder, dim=3).close()
-    service = served(folder, "--quiet")
-    assert httpx.get(f"{service.address}api/memories").status_code == 200
-    assert service.end() == (0, "")
-
-
 def test_requests_are_told_when_asked_for(tmp_path: Path, served: Callable[..., Any]) -> None:
     folder = tmp_path / "robot-store"
     MemoryStore.open(folder, dim=3).close()

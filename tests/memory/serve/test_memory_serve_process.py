@@ -192,16 +192,19 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path, capsys: pytest.Capt
     assert main(["serve", str(tmp_path / "nothing")]) == 2
 
 
-def test_systemd_is_told(folder: Path, served: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_quiet_service_tells_systemd_and_prints_only_its_address(
+    folder: Path, served: Callable[..., Any], tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.settimeout(300)
         known = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
-        service = served(folder, environment=known)
+        service = served(folder, "--quiet", environment=known)
         assert listener.recv(1000).decode() == f"READY=1\nSTATUS={service.address}"
         assert listener.recv(1000) == b"WATCHDOG=1"
         assert listener.recv(1000) == b"WATCHDOG=1"
-        assert service.end()[0] == 0
+        assert httpx.get(f"{service.address}api/memories", timeout=GUARD_S).status_code == 200
+        assert service.end() == (0, "")
         last = listener.recv(1000)
         while last == b"WATCHDOG=1":
             last = listener.recv(1000)

@@ -22,7 +22,7 @@ from memory.serve import create_app
 from memory.serve.app import make_app
 from memory.serve.errors import ServiceError
 from memory.serve.forwarding import WriterClient, is_forwarded
-from memory.serve.options import ServeOptions
+from memory.serve.options import ServeOptions, ServiceSettings
 from memory.serve.readers.pool import ReaderPool
 from memory.serve.readers.serving import serve_with_readers
 from memory.store import MemoryStore
@@ -155,7 +155,7 @@ def test_connections_to_the_writer_are_used_again(tmp_path: Path) -> None:
 def test_a_store_on_a_server_needs_no_readers(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(store.database), "shared", True)
     with pytest.raises(ValueError, match="several services"):
-        serve_with_readers(store, 1, port=0)
+        serve_with_readers(store, ServiceSettings(port=0), 1)
 
 
 def test_readers_that_cannot_start_are_reported(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from memory.cli import main
 from memory.errors import CorruptStoreError, StoreFullError
 from memory.serve import ServeOptions, create_app
 from memory.serve.limits.rate import RateLimit, client_of
-from memory.serve.running import is_loopback, options_for
+from memory.serve.options import ServiceSettings
+from memory.serve.running import is_loopback, with_hosts
 from memory.store import MemoryStore
 
 JSON = {"content-type": "application/json"}
@@ -55,8 +56,8 @@ def test_without_a_token_only_this_computer_is_served(
     for host in ("0.0.0.0", "::", "192.168.1.2", "robot.local"):
         assert not is_loopback(host)
         with pytest.raises(ValueError, match="so a token is needed"):
-            options_for(host, None, ServeOptions())
-        assert options_for(host, "secret", ServeOptions()).hosts is None
+            with_hosts(ServiceSettings(host))
+        assert with_hosts(ServiceSettings(host, token="secret")).limits.hosts is None
     monkeypatch.delenv("RECALL_TOKEN", raising=False)
     assert main(["serve", str(tmp_path / "nothing"), "--host", "0.0.0.0"]) == 2
     assert "so a token is needed" in capsys.readouterr().err

@@ -17,7 +17,8 @@ from sparse_core.conv.convolution.cpu.compiled import PLANNING
 
 #: x, y, z minimum, then maximum, in metres: the part of a scan that dense networks look at.
 NEAR_M = (0.0, -7.68, -3.0, 16.64, 7.68, 1.0)
-THREADS = (1, 2, 3, 4)
+#: Numbers of threads with every way, and with few.
+THREADS = {"every": (1, 2, 3, 4), "few": (1, 3)}
 
 
 def digest(found: Sequence[Detections]) -> str:
@@ -72,7 +73,7 @@ def main(path: str, which: str) -> None:
     scans = [torch.from_numpy(points) for points in np.load(path).values()]
     found: dict[str, list[str]] = {}
     for name, way in ways(scans, every=which == "every").items():
-        for count in THREADS:
+        for count in THREADS[which]:
             torch.set_num_threads(count)
             found.setdefault(name, []).append(digest(way()))
     print(json.dumps(found))

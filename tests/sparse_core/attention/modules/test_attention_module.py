@@ -423,7 +423,8 @@ def test_bad_inputs() -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        functools.partial(local_window, window=5),
+        # The test of the layer compiles one.
+        pytest.param(functools.partial(local_window, window=5), marks=pytest.mark.slow),
         pytest.param(TopKBlocks(0.5, 16), marks=pytest.mark.slow),
         None,
     ],

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib.image
@@ -62,16 +60,3 @@ def test_columns_are_drawn(tmp_path: Path) -> None:
 def test_nothing_to_draw(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="results is empty"):
         save_convergence_picture({}, tmp_path / "none.png")
-
-
-def test_solving_loads_no_plotting_library(repository: Path) -> None:
-    program = "import sys, sparse_core.linalg; print('matplotlib' in sys.modules, 'triton' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    assert done.stdout.split() == ["False", "False"]

@@ -112,7 +112,7 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(entries=st.dictionaries(cases.map(key_of), choices, max_size=6))
 def test_a_file_reads_back_as_written(
     entries: dict[str, LinearChoice], tmp_path_factory: pytest.TempPathFactory
