@@ -176,15 +176,22 @@ def library_name(source: bytes, machine: str | None = None) -> str:
     return f"{digest.hexdigest()[:24]}.so"
 
 
+def existing_library(source: Path, folder: Path | None = None) -> Path | None:
+    """Return the library of a source in the wheel or in a folder (default: the cache), or None."""
+    name = library_name(source.read_bytes())
+    candidates = (BUILT / name, (folder or cache_folder()) / f"{source.stem}-{name}")
+    return next((path for path in candidates if path.is_file()), None)
+
+
 def _build(source: Path) -> Path:
     """Return the library of a source, from the wheel or the cache, or compiled now."""
+    folder = _folder()
+    found = existing_library(source, folder)
+    if found is not None:
+        return found
     text = source.read_bytes()
-    name = library_name(text)
-    if (BUILT / name).is_file():
-        return BUILT / name
-    library = _folder() / f"{source.stem}-{name}"
-    if not library.exists():
-        _compile(source, (*flags_of(text), *include_flags(text)), library)
+    library = folder / f"{source.stem}-{library_name(text)}"
+    _compile(source, (*flags_of(text), *include_flags(text)), library)
     return library
 
 
