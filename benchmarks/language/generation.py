@@ -49,7 +49,7 @@ class Step:
         seed: of the tokens.
     """
 
-    def __init__(self, model: nn.Module, sequences: int, tokens: int, held: int, seed: int) -> None:
+    def __init__(self, model: Any, sequences: int, tokens: int, held: int, seed: int) -> None:
         from transformers import StaticCache
 
         device = next(model.parameters()).device

@@ -72,7 +72,7 @@ class Extra:
 
 
 @dataclass(frozen=True)
-class Part:
+class CompiledPart:
     """A compiled part.
 
     Attributes:
@@ -125,7 +125,7 @@ class InstallationReport:
     packages: tuple[Package, ...]
     devices: tuple[Device, ...]
     extras: tuple[Extra, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[CompiledPart, ...]
     caches: tuple[Cache, ...]
     findings: tuple[Finding, ...]
 
@@ -238,8 +238,8 @@ def _package(wanted: Requirement) -> Package:
     return Package(wanted.name, version, str(wanted.specifier))
 
 
-def _parts() -> tuple[tuple[Part, ...], list[Finding]]:
-    parts: list[Part] = []
+def _parts() -> tuple[tuple[CompiledPart, ...], list[Finding]]:
+    parts: list[CompiledPart] = []
     broken: list[Finding] = []
     for source in sorted(path for name in _PACKAGES for path in (_ROOT / name).rglob("*.cpp")):
         machine = native.machine_of(source.read_bytes())
@@ -252,7 +252,7 @@ def _parts() -> tuple[tuple[Part, ...], list[Finding]]:
             broken += _check_library(name, source, library)
         else:
             state = "missing" if native.compiler() is None else "compiled at first use"
-        parts.append(Part(name, state))
+        parts.append(CompiledPart(name, state))
     return tuple(parts), broken
 
 
@@ -276,7 +276,7 @@ def _check_packages(packages: tuple[Package, ...]) -> Iterator[Finding]:
             yield Finding("error", "packages", f"{package.name}{package.wanted} is needed; {have}.", fix)
 
 
-def _check_parts(parts: tuple[Part, ...]) -> Iterator[Finding]:
+def _check_parts(parts: tuple[CompiledPart, ...]) -> Iterator[Finding]:
     missing = [part.source for part in parts if part.state == "missing"]
     if missing:
         yield Finding(
