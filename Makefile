@@ -12,7 +12,7 @@ BROWSER := chromium
 # What Open3D's shared libraries ask for; nothing else needs system packages.
 SYSTEM_PACKAGES := libusb-1.0-0 libgl1 libegl1 libx11-6 libgomp1 libudev1
 
-.PHONY: help setup demo test test-all bench lint format clean browser sbom wheels
+.PHONY: help setup demo test test-all bench lint format clean browser sbom wheels release
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -111,6 +111,13 @@ wheels: $(READY)  ## wheels with compiled parts for x86_64 and aarch64, in build
 	$(BIN)/pip install --quiet ziglang wheel
 	$(BIN)/python release/platform_wheel.py --out $(WHEELS) --machine x86_64
 	$(BIN)/python release/platform_wheel.py --out $(WHEELS) --machine aarch64
+
+# KEY=~/.ssh/id_ed25519 signs; RELEASE_OPTIONS=--rehearse tries it on a tree that is not ready.
+RELEASE ?= build/release
+release: $(READY)  ## signed sdist and wheels in build/release; needs KEY, a private SSH key
+	@test -n "$(KEY)" || { echo "Name the key that signs: make release KEY=~/.ssh/id_ed25519"; exit 2; }
+	$(BIN)/pip install --quiet build ziglang wheel
+	$(BIN)/python release/make_release.py --out $(RELEASE) --key $(KEY) $(RELEASE_OPTIONS)
 
 clean:  ## remove the virtual environment and outputs
 	rm -rf $(VENV) $(OUT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

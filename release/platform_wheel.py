@@ -3,10 +3,11 @@
     python release/platform_wheel.py --out build/wheels
     python release/platform_wheel.py --out build/wheels --machine aarch64
 
-The parts are shared libraries without Python or torch, loaded with ctypes. One wheel therefore serves every
-Python and every torch. zig compiles them against glibc 2.28 for both processors, from any Linux:
-``pip install ziglang wheel``. Variants for AVX2 and AVX-512 are chosen at run time. The name of a library is
-a digest of its source, flags and processor, so that a library of another source is never loaded.
+The parts are shared libraries without torch, loaded with ctypes, or modules with Python's stable interface.
+One wheel therefore serves every Python and every torch. zig compiles them against glibc 2.28 for both
+processors, from any Linux: ``pip install ziglang wheel``. Variants for AVX2 and AVX-512 are chosen at run
+time. The name of a library is a digest of its source, flags and processor, so that a library of another
+source is never loaded.
 """
 
 from __future__ import annotations
@@ -63,10 +64,9 @@ def build(out: Path, machine: str) -> Path:
 
 
 def sources(tree: Path, machine: str) -> Iterator[Path]:
-    """Yield the C++ files of a tree that need neither Python nor another processor."""
+    """Yield the C++ files of a tree that are for a processor."""
     for source in sorted(path for package in PACKAGES for path in (tree / package).rglob("*.cpp")):
-        text = source.read_bytes()
-        if b"#include <Python.h>" not in text and native.machine_of(text) in (None, machine):
+        if native.machine_of(source.read_bytes()) in (None, machine):
             yield source
 
 
@@ -76,7 +76,8 @@ def compile_part(source: Path, folder: Path, machine: str) -> Path:
     text = source.read_bytes()
     library = folder / native.library_name(text, machine=machine)
     target = ("-target", f"{machine}-linux-gnu.{GLIBC}", "-s")
-    _run("ziglang", "c++", *target, *native.flags_of(text), str(source), "-o", str(library))
+    flags = (*native.flags_of(text), *native.include_flags(text))
+    _run("ziglang", "c++", *target, *flags, str(source), "-o", str(library))
     return library
 
 

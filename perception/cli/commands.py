@@ -58,7 +58,8 @@ COMMANDS = {
     "push": Command("perception.cli.push", "Upload weights and a model card to the Hugging Face Hub."),
     "doctor": Command(
         "perception.cli.doctor",
-        "Check a data set and explain how to fix it. The exit status is 1 if there are errors.",
+        "Check a data set, or the installation, and explain how to fix it. The exit status is 1 if there are"
+        " errors.",
     ),
     "bench": Command(
         "perception.cli.bench",

@@ -1,4 +1,4 @@
-"""``perceive doctor``: check a data set before training or detection."""
+"""``perceive doctor``: check a data set before training or detection, or the installation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ _START = "pointpillars-kitti"
 def add_parser(commands: Any) -> None:
     """Declare the options."""
     parser = add_command(commands, "doctor", run)
-    parser.add_argument("directory", type=Path, help="data set, or folder of scans")
+    parser.add_argument("directory", type=Path, nargs="?", help="data set, or folder of scans")
+    parser.add_argument(
+        "--install",
+        action="store_true",
+        help="check the installation instead: versions, devices, extras, compiled parts and caches",
+    )
     parser.add_argument(
         "--config",
         help="training configuration with classes and range, by file or shipped name (default: train.yaml"
@@ -44,7 +49,11 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the data set and print the report; the exit status is 1 for errors."""
+    """Check the data set or the installation and print the report; the exit status is 1 for errors."""
+    if options.install == (options.directory is not None):
+        raise ValueError("Name a data set, or check the installation: perceive doctor --install")
+    if options.install:
+        return _check_installation(options)
     from perception.doctor import examine_data_set, format_report
 
     classes, detector = _training_config(options)
@@ -65,6 +74,17 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(report.to_dict()))
     else:
         OUTPUT.print(format_report(report))
+    return 0 if report.ok else 1
+
+
+def _check_installation(options: argparse.Namespace) -> int:
+    from perception.doctor import examine_installation, format_installation
+
+    report = examine_installation()
+    if options.json:
+        print(json.dumps(report.to_dict()))
+    else:
+        OUTPUT.print(format_installation(report))
     return 0 if report.ok else 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -103,16 +103,21 @@ def format_report(report: DoctorReport) -> RenderableType:
     parts: list[RenderableType] = [Text(report.root, style="bold"), _numbers(report.statistics)]
     if report.statistics.boxes:
         parts.append(_classes(report.statistics))
-    parts += [_paragraph(finding) for finding in report.findings]
+    parts += map(format_finding, report.findings)
     if any(finding.transform for finding in report.findings):
         parts.append(
             Text(f"To read the scans correctly: perceive detect {report.transform.options}", style="bold")
         )
-    counts = {name: sum(finding.severity == name for finding in report.findings) for name in _ORDER}
-    verdict = "Fix the errors first." if not report.ok else "No errors."
-    summary = f"{counts['error']} errors, {counts['warning']} warnings, {counts['info']} notes. {verdict}"
-    parts.append(Text(summary, style="bold green" if report.ok else "bold red"))
+    parts.append(format_summary(report.findings))
     return Group(*parts)
+
+
+def format_summary(findings: Sequence[Finding]) -> Text:
+    """Format the numbers of errors, warnings and notes."""
+    counts = {name: sum(finding.severity == name for finding in findings) for name in _ORDER}
+    verdict = "Fix the errors first." if counts["error"] else "No errors."
+    summary = f"{counts['error']} errors, {counts['warning']} warnings, {counts['info']} notes. {verdict}"
+    return Text(summary, style="bold red" if counts["error"] else "bold green")
 
 
 def _numbers(statistics: Statistics) -> Table:
@@ -133,7 +138,8 @@ def _cells(spread: Spread, spec: str) -> list[str]:
     return [cell(value, spec) for value in (spread.low, spread.median, spread.high)]
 
 
-def _paragraph(finding: Finding) -> Text:
+def format_finding(finding: Finding) -> Text:
+    """Format a finding as a paragraph with its fix."""
     text = Text.assemble(
         (f"{finding.severity} [{finding.check}] ", _COLOURS[finding.severity]), finding.message
     )

@@ -1,8 +1,9 @@
 // Repeated kernel launches in which only the stream and some addresses change; see launch_plan.py.
 //
 // This file calls the driver and cuSPARSELt's product directly, because a call through ctypes takes as long as a small
-// kernel.
+// kernel. It uses Python's stable interface only, so that one library serves every Python from 3.10 on.
 
+#define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -75,12 +76,6 @@ struct State {
     Py_ssize_t addresses = 0;
 };
 
-struct Launcher {
-    PyObject_HEAD
-    vectorcallfunc call;
-    State *state;
-};
-
 // Return the status of the driver, or the negative status of cuSPARSELt.
 int run_step(const State &state, Step &step, void *stream) {
     for (const Place &place : step.places) {
@@ -111,10 +106,11 @@ int run_step(const State &state, Step &step, void *stream) {
 
 // Hold the interpreter's lock throughout: threads share the memory of the arguments, and launches of other threads
 // must not come between the steps.
-PyObject *launch(PyObject *self, PyObject *const *given, std::size_t flagged, PyObject *names) {
-    State &state = *reinterpret_cast<Launcher *>(self)->state;
-    const Py_ssize_t count = PyVectorcall_NARGS(flagged);
-    if (count != state.addresses + 1 || (names != nullptr && PyTuple_GET_SIZE(names) != 0)) {
+PyObject *launch(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    auto *held = static_cast<State *>(PyCapsule_GetPointer(self, nullptr));
+    if (held == nullptr) return nullptr;
+    State &state = *held;
+    if (count != state.addresses + 1) {
         PyErr_Format(PyExc_TypeError, "a launch takes a stream and %zd addresses, got %zd arguments",
                      state.addresses, count);
         return nullptr;
@@ -139,44 +135,44 @@ bool read_sizes(PyObject *given, unsigned (&sizes)[3]) {
 }
 
 bool read_arguments(PyObject *given, Step &step) {
-    const Py_ssize_t count = PyTuple_GET_SIZE(given);
+    const Py_ssize_t count = PyTuple_Size(given);
     std::vector<std::size_t> starts;
     std::size_t total = 0;
     for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject *one = PyTuple_GET_ITEM(given, i);
+        PyObject *one = PyTuple_GetItem(given, i);
         if (!PyBytes_Check(one)) {
             PyErr_SetString(PyExc_TypeError, "arguments of a kernel are bytes");
             return false;
         }
         starts.push_back(total);
-        total += (static_cast<std::size_t>(PyBytes_GET_SIZE(one)) + kAlignment - 1) / kAlignment * kAlignment;
+        total += (static_cast<std::size_t>(PyBytes_Size(one)) + kAlignment - 1) / kAlignment * kAlignment;
     }
     step.memory.resize(total + kAlignment);
     const auto address = reinterpret_cast<std::uintptr_t>(step.memory.data());
     step.start = step.memory.data() + (kAlignment - address % kAlignment) % kAlignment;
     for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject *one = PyTuple_GET_ITEM(given, i);
+        PyObject *one = PyTuple_GetItem(given, i);
         unsigned char *to = step.start + starts[static_cast<std::size_t>(i)];
-        std::memcpy(to, PyBytes_AS_STRING(one), static_cast<std::size_t>(PyBytes_GET_SIZE(one)));
+        std::memcpy(to, PyBytes_AsString(one), static_cast<std::size_t>(PyBytes_Size(one)));
         step.arguments.push_back(to);
     }
     return true;
 }
 
 bool read_places(PyObject *given, PyObject *arguments, State &state, Step &step) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(given); ++i) {
         Py_ssize_t argument = 0, offset = 0, address = 0;
         long long shift = 0;
         int in_map = 0;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "nnnLp", &argument, &offset, &address, &shift, &in_map)) {
+        if (!PyArg_ParseTuple(PyTuple_GetItem(given, i), "nnnLp", &argument, &offset, &address, &shift, &in_map)) {
             return false;
         }
         if (in_map && state.move == nullptr) {
             PyErr_SetString(PyExc_ValueError, "no function that moves tensor maps");
             return false;
         }
-        const bool fits = argument >= 0 && argument < PyTuple_GET_SIZE(arguments) && offset >= 0 && address >= 0 &&
-                          offset + 8 <= PyBytes_GET_SIZE(PyTuple_GET_ITEM(arguments, argument));
+        const bool fits = argument >= 0 && argument < PyTuple_Size(arguments) && offset >= 0 && address >= 0 &&
+                          offset + 8 <= PyBytes_Size(PyTuple_GetItem(arguments, argument));
         if (!fits) {
             PyErr_SetString(PyExc_ValueError, "a place lies outside the arguments");
             return false;
@@ -195,7 +191,7 @@ bool read_matmul(PyObject *given, State &state, Step &step) {
                           &bias)) {
         return false;
     }
-    if (PyTuple_GET_SIZE(bias) != 0) {
+    if (PyTuple_Size(bias) != 0) {
         unsigned long long set_attribute = 0, descriptor = 0, current = 0, address = 0;
         if (!PyArg_ParseTuple(bias, "KKiKK", &set_attribute, &descriptor, &step.attribute, &current, &address)) {
             return false;
@@ -205,21 +201,21 @@ bool read_matmul(PyObject *given, State &state, Step &step) {
         step.current_bias = reinterpret_cast<std::uint64_t *>(static_cast<std::uintptr_t>(current));
         step.bias = address;
     }
-    if (function == 0 || PyTuple_GET_SIZE(pointers) != static_cast<Py_ssize_t>(kMatmulPointers)) {
+    if (function == 0 || PyTuple_Size(pointers) != static_cast<Py_ssize_t>(kMatmulPointers)) {
         PyErr_Format(PyExc_ValueError, "a product of the library takes a function and %zu pointers", kMatmulPointers);
         return false;
     }
     step.matmul = reinterpret_cast<Matmul>(static_cast<std::uintptr_t>(function));
     step.start = reinterpret_cast<unsigned char *>(step.pointers);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pointers); ++i) {
-        const unsigned long long pointer = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pointers, i));
+    for (Py_ssize_t i = 0; i < PyTuple_Size(pointers); ++i) {
+        const unsigned long long pointer = PyLong_AsUnsignedLongLong(PyTuple_GetItem(pointers, i));
         if (pointer == static_cast<unsigned long long>(-1) && PyErr_Occurred()) return false;
         step.pointers[i] = reinterpret_cast<void *>(static_cast<std::uintptr_t>(pointer));
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); ++i) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(places); ++i) {
         Py_ssize_t pointer = 0, address = 0;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "nn", &pointer, &address)) return false;
-        if (pointer < 0 || pointer >= PyTuple_GET_SIZE(pointers) || address < 0) {
+        if (!PyArg_ParseTuple(PyTuple_GetItem(places, i), "nn", &pointer, &address)) return false;
+        if (pointer < 0 || pointer >= PyTuple_Size(pointers) || address < 0) {
             PyErr_SetString(PyExc_ValueError, "a place lies outside the pointers");
             return false;
         }
@@ -237,16 +233,16 @@ bool read_kernel(PyObject *given, State &state, Step &step) {
                           &attributes, &PyTuple_Type, &arguments, &PyTuple_Type, &places)) {
         return false;
     }
-    if (state.entry == nullptr || PyBytes_GET_SIZE(attributes) % kAttributeBytes != 0) {
+    if (state.entry == nullptr || PyBytes_Size(attributes) % kAttributeBytes != 0) {
         PyErr_SetString(PyExc_ValueError, "no driver, or attributes that are none");
         return false;
     }
     step.function = reinterpret_cast<void *>(static_cast<std::uintptr_t>(function));
     step.config.shared_bytes = shared_bytes;
-    const char *bytes = PyBytes_AS_STRING(attributes);
-    step.attributes.assign(bytes, bytes + PyBytes_GET_SIZE(attributes));
+    const char *bytes = PyBytes_AsString(attributes);
+    step.attributes.assign(bytes, bytes + PyBytes_Size(attributes));
     step.config.attributes = step.attributes.empty() ? nullptr : step.attributes.data();
-    step.config.attribute_count = static_cast<unsigned>(PyBytes_GET_SIZE(attributes) / kAttributeBytes);
+    step.config.attribute_count = static_cast<unsigned>(PyBytes_Size(attributes) / kAttributeBytes);
     return read_sizes(grid, step.config.grid) && read_sizes(block, step.config.block) &&
            read_arguments(arguments, step) && read_places(places, arguments, state, step);
 }
@@ -259,64 +255,50 @@ bool read_step(PyObject *given, State &state) {
     }
     state.steps.push_back(std::make_unique<Step>());
     Step &step = *state.steps.back();
-    return PyTuple_GET_SIZE(given) == 4 ? read_matmul(given, state, step) : read_kernel(given, state, step);
+    return PyTuple_Size(given) == 4 ? read_matmul(given, state, step) : read_kernel(given, state, step);
 }
 
-PyObject *create(PyTypeObject *type, PyObject *given, PyObject *) {
+void destroy(PyObject *capsule) { delete static_cast<State *>(PyCapsule_GetPointer(capsule, nullptr)); }
+
+PyMethodDef launch_definition = {
+    "launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(launch)), METH_FASTCALL,
+    "Launch with a stream and addresses, and return the driver's status."};
+
+// Return a function bound to the steps. Calls of such functions build no tuple of arguments.
+PyObject *make_launcher(PyObject *, PyObject *given) {
     unsigned long long entry = 0, move = 0;
     PyObject *steps = nullptr;
     if (!PyArg_ParseTuple(given, "KKO!", &entry, &move, &PyTuple_Type, &steps)) return nullptr;
-    auto *self = reinterpret_cast<Launcher *>(type->tp_alloc(type, 0));
-    if (self == nullptr) return nullptr;
-    self->call = launch;
-    self->state = new (std::nothrow) State();
-    if (self->state == nullptr) {
-        Py_DECREF(self);
-        return PyErr_NoMemory();
+    auto *made = new (std::nothrow) State();
+    PyObject *capsule = made == nullptr ? PyErr_NoMemory() : PyCapsule_New(made, nullptr, destroy);
+    if (capsule == nullptr) {
+        delete made;
+        return nullptr;
     }
-    State &state = *self->state;
+    State &state = *made;
+    PyObject *function = nullptr;
     try {
         state.entry = reinterpret_cast<Entry>(static_cast<std::uintptr_t>(entry));
         state.move = reinterpret_cast<Move>(static_cast<std::uintptr_t>(move));
         bool read = true;
-        for (Py_ssize_t i = 0; read && i < PyTuple_GET_SIZE(steps); ++i) {
-            read = read_step(PyTuple_GET_ITEM(steps, i), state);
+        for (Py_ssize_t i = 0; read && i < PyTuple_Size(steps); ++i) {
+            read = read_step(PyTuple_GetItem(steps, i), state);
         }
         state.given.resize(static_cast<std::size_t>(state.addresses));
-        if (read) return reinterpret_cast<PyObject *>(self);
+        if (read) function = PyCFunction_NewEx(&launch_definition, capsule, nullptr);
     } catch (const std::bad_alloc &) {
         PyErr_NoMemory();
     }
-    Py_DECREF(self);
-    return nullptr;
+    Py_DecRef(capsule);  // The function holds it.
+    return function;
 }
 
-void destroy(PyObject *self) {
-    delete reinterpret_cast<Launcher *>(self)->state;
-    Py_TYPE(self)->tp_free(self);
-}
+PyMethodDef functions[] = {{"make_launcher", make_launcher, METH_VARARGS, "Return a function that runs the steps."},
+                           {nullptr, nullptr, 0, nullptr}};
 
-PyTypeObject launcher_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "launch_plan", "Kernel launches with addresses that change.", -1, nullptr};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "launch_plan", "Kernel launches with addresses that change.", -1,
+                      functions};
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit_launch_plan() {
-    launcher_type.tp_name = "launch_plan.Launcher";
-    launcher_type.tp_basicsize = sizeof(Launcher);
-    launcher_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-    launcher_type.tp_vectorcall_offset = offsetof(Launcher, call);
-    launcher_type.tp_call = PyVectorcall_Call;
-    launcher_type.tp_new = create;
-    launcher_type.tp_dealloc = destroy;
-    launcher_type.tp_doc = "Launches: called with a stream and addresses they give the driver's status.";
-    if (PyType_Ready(&launcher_type) < 0) return nullptr;
-    PyObject *made = PyModule_Create(&module);
-    if (made == nullptr) return nullptr;
-    if (PyModule_AddObjectRef(made, "Launcher", reinterpret_cast<PyObject *>(&launcher_type)) < 0) {
-        Py_DECREF(made);
-        return nullptr;
-    }
-    return made;
-}
+PyMODINIT_FUNC PyInit_launch_plan() { return PyModule_Create(&module); }

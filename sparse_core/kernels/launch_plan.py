@@ -11,8 +11,8 @@ binding of arguments. A :class:`LaunchPlan` skips all of that. It has three part
   arguments.
 
 If the guard fails, the call runs as usual, with the same kernels and the same bits. So does every call if
-``SPARSIGHT_LAUNCH_PLANS=0`` is in the environment, or if there is no C++ compiler
-(:mod:`sparse_core.kernels.native`). ``docs/benchmarks/calls.md`` lists what a plan saves for each op.
+``SPARSIGHT_LAUNCH_PLANS=0`` is in the environment, or if the C++ part is neither in the wheel nor can be
+compiled (:mod:`sparse_core.kernels.native`). ``docs/benchmarks/calls.md`` lists what a plan saves per op.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher |
         lock: guards state that the steps share with other code.
 
     Returns:
-        None if plans are disabled or there is no C++ compiler.
+        None if plans are disabled, or the C++ part is neither in the wheel nor can be compiled.
 
     Raises:
         ValueError: a place lies outside the arguments.
@@ -212,7 +212,7 @@ def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher |
     if not plans_enabled() or not available():
         return None
     moves_maps = any(place.in_map for step in steps if isinstance(step, KernelStep) for place in step.places)
-    call = launcher_class()(
+    call = native_maker()(
         nvrtc.driver_address("cuLaunchKernelEx"),
         nvrtc.driver_address("cuTensorMapReplaceAddress") if moves_maps else 0,
         step_tuples(steps),
@@ -237,21 +237,21 @@ def make_launcher(steps: Sequence[Step], lock: Lock | None = None) -> Launcher |
 
 @cache
 def available() -> bool:
-    """Return True if the C++ launcher can be compiled here and the driver is NVIDIA's."""
+    """Return True if the C++ launcher is built or can be compiled here, and the driver is NVIDIA's."""
     try:
-        launcher_class()
+        native_maker()
     except ImplementationError:
         return False
     return torch.version.hip is None
 
 
-def launcher_class() -> Any:
-    """Return the C++ class; raises ``ImplementationError`` if it cannot be compiled."""
-    return native.load_module(_SOURCE).Launcher
+def native_maker() -> Any:
+    """Return the C++ function that makes launchers; raises ``ImplementationError`` without its library."""
+    return native.load_module(_SOURCE).make_launcher
 
 
 def step_tuples(steps: Sequence[Step]) -> tuple[tuple[object, ...], ...]:
-    """Return steps as the C++ class takes them."""
+    """Return steps as the C++ function takes them."""
     return tuple(
         (*step.launch, tuple(tuple(place) for place in step.places))
         if isinstance(step, KernelStep)

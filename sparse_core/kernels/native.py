@@ -130,12 +130,17 @@ def int64_array(*values: int) -> ctypes.Array[ctypes.c_int64]:
 
 @cache
 def load_module(source: Path) -> ModuleType:
-    """Compile and load a C++ file with ``PyInit_NAME`` as the Python module NAME.
+    """Load a C++ file with ``PyInit_NAME`` as the Python module NAME; calls cost less than those of ctypes.
 
-    Its calls have less overhead than ctypes. The file may include ``Python.h``.
+    Args:
+        source: includes ``Python.h`` with the stable interface, so that one library serves every Python.
+
+    Raises:
+        ImplementationError: see :func:`load`; or this Python has no lock and no stable interface.
     """
-    headers = sysconfig.get_path("include", "posix_prefix")
-    library = _build(source, (f"-I{headers}", f"-DINTERPRETER={sysconfig.get_config_var('SOABI')}"))
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise ImplementationError(f"{source.name} needs Python with its global lock, not a free-threaded one")
+    library = _build(source)
     described = importlib.util.spec_from_file_location(source.stem, library)
     if described is None or described.loader is None:
         raise ImplementationError(f"{library} is not a Python module: delete the file")
@@ -153,28 +158,40 @@ def flags_of(source: bytes) -> tuple[str, ...]:
     return (*FLAGS, *(found.group(1).decode().split() if found else ()))
 
 
+def include_flags(source: bytes) -> tuple[str, ...]:
+    """Return the flags with the folders of headers, which do not change the library."""
+    return (f"-I{sysconfig.get_path('include', 'posix_prefix')}",) if b"#include <Python.h>" in source else ()
+
+
 def machine_of(source: bytes) -> str | None:
     """Return the only processor that a source is for, as ``platform.machine`` names it; None: any."""
     found = re.search(rb"^// machine: (\S+)$", source, flags=re.MULTILINE)
     return found.group(1).decode() if found else None
 
 
-def library_name(source: bytes, more: Sequence[str] = (), machine: str | None = None) -> str:
+def library_name(source: bytes, machine: str | None = None) -> str:
     """Return the file name of a library, which changes with the source, the flags and the processor."""
-    flags = (*flags_of(source), *more, machine or platform.machine())
+    flags = (*flags_of(source), machine or platform.machine())
     digest = hashlib.sha256(b"\0".join([source, *(flag.encode() for flag in flags)]))
     return f"{digest.hexdigest()[:24]}.so"
 
 
-def _build(source: Path, more: tuple[str, ...] = ()) -> Path:
+def existing_library(source: Path, folder: Path | None = None) -> Path | None:
+    """Return the library of a source in the wheel or in a folder (default: the cache), or None."""
+    name = library_name(source.read_bytes())
+    candidates = (BUILT / name, (folder or cache_folder()) / f"{source.stem}-{name}")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _build(source: Path) -> Path:
     """Return the library of a source, from the wheel or the cache, or compiled now."""
+    folder = _folder()
+    found = existing_library(source, folder)
+    if found is not None:
+        return found
     text = source.read_bytes()
-    name = library_name(text, more)
-    if (BUILT / name).is_file():
-        return BUILT / name
-    library = _folder() / f"{source.stem}-{name}"
-    if not library.exists():
-        _compile(source, (*flags_of(text), *more), library)
+    library = folder / f"{source.stem}-{library_name(text)}"
+    _compile(source, (*flags_of(text), *include_flags(text)), library)
     return library
 
 

@@ -26,9 +26,18 @@ SAYS = {
     ),
     "detect_scan": (r"Car +0\.\d\d", r"(1[0-9]|[6-9]) of \d+ boxes overlap", r"scan\.png scan\.html"),
     "two_four_transformer": (r"dense: 9\d\.\d%", r"fine-tuned: 9\d\.\d%", r"(\d+) kB became"),
+    "two_four_llama": (
+        r"dense: (9\d\.\d|100\.0)%",
+        r"fine-tuned: (9\d\.\d|100\.0)%",
+        r"14 packed layers",
+        r"\[3, 6\] continues \[9, 12, 15, 2, 5, 8, 11, 14\]",
+        r"the same tokens after saving and loading: True",
+    ),
     "block_attention_gpt": (r"window: 58 blocks of 256", r"window: 2\.\d+ nats"),
 }
 QUICK = ("sparse_formats", "memory_of_a_week", "fleet")
+#: Packages that the plain install does not bring, by example.
+NEEDS = {"two_four_llama": "transformers"}
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +55,8 @@ def _as_it_was() -> object:
 def test_an_example_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py"])
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")

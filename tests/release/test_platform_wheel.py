@@ -19,6 +19,7 @@ PARTS = {
     "perception/model/points.cpp",
     "perception/run/transfer.cpp",
     "sparse_core/conv/convolution/cpu/planning.cpp",
+    "sparse_core/kernels/launch_plan.cpp",
 }
 
 

@@ -17,9 +17,12 @@ from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.files import load_compressed, save_compressed
 from sparse_core.nm.packing.model import DTYPES, CompressedModel, LayerSettings, split_tied
 from sparse_core.nm.packing.report import LayerSize, PackedSizeReport
+from sparse_core.nm.packing.torch_files import is_torch_file, read_torch_file, write_torch_file
 
-FileFormat = Literal["sparsight", "sparse-24-bitmask"]
-"""``"sparsight"``: one file. ``"sparse-24-bitmask"``: a folder in the format of compressed-tensors."""
+FileFormat = Literal["sparsight", "sparse-24-bitmask", "torch"]
+"""``"sparsight"``: one file. ``"sparse-24-bitmask"``: a folder in the format of compressed-tensors.
+``"torch"``: a state dict with torch's semi-structured tensors.
+"""
 
 
 def save_packed(model: nn.Module, path: str | os.PathLike[str], *, format: FileFormat = "sparsight") -> Path:
@@ -29,7 +32,8 @@ def save_packed(model: nn.Module, path: str | os.PathLike[str], *, format: FileF
         model: a model with packed layers; the other tensors of its state dict are written unchanged.
         path: file to write, usually ``*.safetensors``. For ``"sparse-24-bitmask"`` an existing folder, such
             as that of a transformer: ``model.safetensors`` is written, and ``config.json`` names the format.
-        format: format of the file; ``"sparse-24-bitmask"`` stores 2:4 layers of floating-point values.
+        format: format of the file. ``"sparse-24-bitmask"`` and ``"torch"`` store 2:4 layers of floating-point
+            values; ``"torch"`` needs a model on a GPU, where torch makes such tensors.
 
     Returns:
         The path written.
@@ -42,20 +46,23 @@ def save_packed(model: nn.Module, path: str | os.PathLike[str], *, format: FileF
     coded = coded_model(model)
     if format == "sparsight":
         return save_compressed(coded, path)
+    if format == "torch":
+        return write_torch_file(coded, path)
     if format != "sparse-24-bitmask":
-        raise ValueError(f"format must be 'sparsight' or 'sparse-24-bitmask', got {format!r}")
+        raise ValueError(f"format must be 'sparsight', 'sparse-24-bitmask' or 'torch', got {format!r}")
     dense = [name for name, module in model.named_modules() if type(module) is nn.Linear]
     return write_bitmask(coded, path, dense_layers=dense)
 
 
 def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
-    """Read a file of :func:`save_packed`, or a 2:4 checkpoint of llm-compressor, into a model.
+    """Read a file of :func:`save_packed`, or a 2:4 checkpoint of other libraries, into a model.
 
     Packed layers replace the ``nn.Linear`` or packed layers of the same names, on their device and in their
     floating-point type. The model does not change if the file does not fit.
 
     Args:
-        path: file to read, or folder of a checkpoint in compressed-tensors' format ``sparse-24-bitmask``.
+        path: file to read; folder of a checkpoint in compressed-tensors' format ``sparse-24-bitmask``; or a
+            file of ``torch.save`` with a state dict that holds torch's semi-structured tensors.
         model: built like the saved one; its weights are overwritten.
 
     Returns:
@@ -68,6 +75,8 @@ def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
     """
     if is_bitmask_checkpoint(path):
         compressed = _with_ties(read_bitmask(path), model)
+    elif is_torch_file(path):
+        compressed = _with_ties(read_torch_file(path), model)
     else:
         compressed = load_compressed(path).model
     try:

@@ -81,7 +81,9 @@ class DistillationLoss:
             raise RuntimeError("this DistillationLoss is closed: create a new one")
         self.teacher.eval()
         with torch.no_grad():
-            teacher_logits = call_model(self.teacher, inputs)
+            output = call_model(self.teacher, inputs)
+        # Models of transformers return an object with the logits.
+        teacher_logits = getattr(output, "logits", output)
         if not isinstance(teacher_logits, Tensor) or teacher_logits.shape != student_logits.shape:
             found = (
                 tuple(teacher_logits.shape) if isinstance(teacher_logits, Tensor) else type(teacher_logits)

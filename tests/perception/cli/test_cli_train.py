@@ -264,6 +264,17 @@ def test_doctor_without_a_folder(perceive: Perceive, tmp_path: Path) -> None:
     assert "nowhere" in (done.remarks + done.output).replace("\n", "")
 
 
+def test_doctor_of_the_installation(perceive: Perceive, tmp_path: Path) -> None:
+    done = perceive("doctor", "--install", "--json")
+    report = json.loads(done.output)
+    assert done.status == (0 if report["ok"] else 1)
+    assert {"versions", "devices", "extras", "parts", "caches", "findings"} <= report.keys()
+    for words in ((), ("--install", tmp_path)):
+        refused = perceive("doctor", *words)
+        assert refused.status == 2
+        assert "perceive doctor --install" in refused.remarks
+
+
 # Small scans are few rows to calibrate with.
 @pytest.mark.filterwarnings("ignore::sparse_core.nm.CalibrationWarning")
 def test_fine_tune_with_masks(

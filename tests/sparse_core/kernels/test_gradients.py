@@ -33,7 +33,7 @@ from sparse_core.nm.training.estimators import masked_weight
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
 
 # torch makes its rules for forward mode when they are first asked for, and says so.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 Case = tuple[Callable[..., Any], tuple[Tensor, ...]]
 ROOT = Path(__file__).parents[3]

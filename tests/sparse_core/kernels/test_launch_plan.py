@@ -196,7 +196,7 @@ def test_no_launcher_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None
     def refused() -> None:
         raise ImplementationError("no compiler")
 
-    monkeypatch.setattr(launch_plan, "launcher_class", refused)
+    monkeypatch.setattr(launch_plan, "native_maker", refused)
     monkeypatch.setattr(launch_plan, "available", launch_plan.available.__wrapped__)
     assert make_launcher([]) is None
 
@@ -206,7 +206,7 @@ def test_no_launcher_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None
 
 def made(receiver: ctypes.CDLL, *steps: Step) -> Callable[..., int]:
     entries = (ctypes.cast(one, ctypes.c_void_p).value for one in (receiver.receive, receiver.move))
-    found: Callable[..., int] = launch_plan.launcher_class()(*entries, launch_plan.step_tuples(steps))
+    found: Callable[..., int] = launch_plan.native_maker()(*entries, launch_plan.step_tuples(steps))
     return found
 
 
@@ -320,7 +320,7 @@ def test_wrong_arguments_are_refused(receiver: ctypes.CDLL) -> None:
     for at in ((9, 0), (-1, 0), (0, -1)):
         with pytest.raises(ValueError, match="outside"):
             made(receiver, MatmulStep(1, (1,) * 9, (at,)))
-    kind = launch_plan.launcher_class()
+    kind = launch_plan.native_maker()
     with pytest.raises(TypeError, match="tuple"):
         kind(1, 1, (7,))
     with pytest.raises(ValueError, match="tensor maps"):

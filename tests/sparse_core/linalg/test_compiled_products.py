@@ -13,7 +13,7 @@ from sparse_core.formats import BSR, COO, CSR
 from sparse_core.linalg import spmm, spmv
 from sparse_core.linalg.products.compiled import sparse_product_op
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 MATRIX = CSR.from_dense(
     torch.rand(6, 6, generator=torch.Generator().manual_seed(0))

@@ -33,7 +33,7 @@ def dense(packed: nn.Sequential) -> nn.Sequential:
 X = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # By torch, for forward mode.
 @pytest.mark.parametrize("transform", [jacrev, jacfwd, lambda f: hessian(lambda x: f(x).square().sum())])
 def test_derivatives_are_those_of_dense_layers(transform: object) -> None:
     packed = model()
@@ -138,7 +138,7 @@ def test_exports_to_onnx(pattern: tuple[int, int], quantised: bool, tmp_path: Pa
 
 
 # Of torch, about jit.trace and about sizes that are fixed in it.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace", "ignore::torch.jit.TracerWarning")
 def test_exports_and_traces() -> None:
     packed = model().eval()
     batch = torch.export.Dim("batch")

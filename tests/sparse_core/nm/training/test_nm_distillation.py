@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -165,3 +166,22 @@ def test_bad_arguments() -> None:
         logits = narrow(x)
         with pytest.raises(ValueError, match=r"'body' and 'body' have shapes \(10, 4\) and \(10, 8\)"):
             distil(logits, x, torch.zeros(()))
+
+
+def test_a_teacher_may_return_an_object_with_logits() -> None:
+    """As models of transformers do."""
+    teacher, student = teacher_and_student()
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = teacher
+
+        def forward(self, x: Tensor) -> SimpleNamespace:
+            return SimpleNamespace(logits=self.inner(x))
+
+    x, _ = batch()
+    hard = torch.tensor(1.0)
+    logits = student(x)
+    expected = DistillationLoss(teacher)(logits, x, hard)
+    assert torch.equal(DistillationLoss(Wrapped())(logits, {"x": x}, hard), expected)

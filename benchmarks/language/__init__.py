@@ -1,0 +1,1 @@
+"""Language models with 2:4 layers."""
