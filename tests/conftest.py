@@ -45,6 +45,14 @@ def _two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Set the number of torch's threads, for the test only."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _quick_spconv() -> Iterator[None]:
     """spconv is imported without its CUDA kernels where none of them can run."""

@@ -123,6 +123,14 @@ def available() -> bool:
     return True
 
 
+@cache
+def compiles_for_hopper(device: torch.device) -> bool:
+    """Return True if kernels for Hopper can be compiled and run on a device."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
+        return False
+    return available()
+
+
 def compile_kernel(path: Path, name: str, defines: dict[str, int], device: torch.device) -> Kernel:
     """Compile ``path`` for a CUDA device and load its ``extern "C"`` function ``name``; cached.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,14 +172,6 @@ def sizes(street: Street) -> list[FloatArray]:
     points = street(0).points
     chosen = np.random.default_rng(0).permutation(len(points))
     return [points, *(points[chosen[:count]] for count in (1, 5, 7, 10, 13, 50, 150, 400))]
-
-
-@pytest.fixture
-def threads() -> Iterator[Callable[[int], None]]:
-    """Sets the number of threads, for the test only."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 def test_the_number_of_threads_changes_no_bit(

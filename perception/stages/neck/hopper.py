@@ -47,7 +47,7 @@ def supports(unit: Unit, heat: HeatWeights | None, spatial_shape: tuple[int, int
         spatial_shape: rows and columns of the maps.
     """
     weight = unit.weight
-    if weight.dtype not in (torch.float16, torch.bfloat16) or not _runs_on(weight.device):
+    if weight.dtype not in (torch.float16, torch.bfloat16) or not nvrtc.compiles_for_hopper(weight.device):
         return False
     channels_in, channels_out = weight.shape[1:]
     cut = _cut(weight, heat, spatial_shape, batch_size)
@@ -59,13 +59,6 @@ def supports(unit: Unit, heat: HeatWeights | None, spatial_shape: tuple[int, int
     if heat is None:
         return True
     return cut.width == channels_out and heat.hidden_channels in _HIDDEN and heat.classes <= _MOST_CLASSES
-
-
-@cache
-def _runs_on(device: torch.device) -> bool:
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
-        return False
-    return nvrtc.available()
 
 
 @cache

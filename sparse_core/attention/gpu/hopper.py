@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from threading import Lock
 
@@ -62,16 +61,9 @@ def supports(q: Tensor, k: Tensor, v: Tensor, lists: Lists, scale: float) -> boo
         and scale > 0
         and q.numel() > 0
         and k.numel() > 0
-        and _runs_on(q.device)
+        and nvrtc.compiles_for_hopper(q.device)
         and all(_mappable(tensor) for tensor in (q, k, v))
     )
-
-
-@cache
-def _runs_on(device: torch.device) -> bool:
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
-        return False
-    return nvrtc.available()
 
 
 def forward(

@@ -59,14 +59,6 @@ SETS: dict[str, tuple[dict[str, str], Callable[[], bool]]] = {
 _MEMORY = ("aten.empty", "aten.slice", "aten.view", "aten.new_empty", "aten.zero_", "aten.detach")
 
 
-@pytest.fixture
-def threads() -> Iterator[Callable[[int], None]]:
-    """Set the number of threads, for the test only."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def scans(street: Street, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two scans in a file, a simulated one and, where there is real data, one of KITTI."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 
 import pytest
@@ -14,14 +14,6 @@ from sparse_core.common import workers
 from sparse_core.common.workers import is_shareable, run_on_worker, share_tasks, sharing_threads
 
 NUMBER: ContextVar[int] = ContextVar("NUMBER", default=0)
-
-
-@pytest.fixture
-def threads() -> Iterator[Callable[[int], None]]:
-    """Set the number of threads, for the test only."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
