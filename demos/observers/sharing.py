@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from memory import MemoryStore
 from memory.errors import AlignmentError
 from memory.exchange import import_source, open_source
 from memory.exchange.detections import DetectionOptions
-from memory.merging.alignment import AlignOptions
+from memory.merging.align_options import AlignOptions
 from memory.merging.motion import Motion
 from memory.merging.robots import seen_by
 from memory.merging.tracks import things_of
@@ -33,7 +34,8 @@ class SharedMemory(NamedTuple):
         alone: memories of each observer in its own map, by name.
         before: number of shared memories before they were merged.
         memories: merged memories of objects and movements, in the map of the first observer.
-        motion: motion of the second observer's map into the first one's; ``None`` if it was refused.
+        motion: motion of the second observer's map and clock into the first one's; ``None`` if it was
+            refused.
         refused: the reason.
     """
 
@@ -62,6 +64,7 @@ def share(
     folder: Path,
     *,
     align: bool = True,
+    trust_clocks: bool = False,
     tracks: bool = True,
     send_twice: bool = False,
     last_first: bool = False,
@@ -72,6 +75,7 @@ def share(
         observers: the first one's map is the shared one.
         folder: of the new stores.
         align: False trusts the poses.
+        trust_clocks: True corrects the poses only.
         tracks: False makes one memory per box before merging.
         send_twice: import each file twice and synchronize twice.
         last_first: synchronize the last observer first, as if the messages of the others were late.
@@ -92,7 +96,8 @@ def share(
         motion, refused = None, ""
         if align:
             try:
-                motion = shared.align(observers[1].name, options=ALIGN).frame
+                options = replace(ALIGN, most_clock_s=0.0) if trust_clocks else ALIGN
+                motion = shared.align(observers[1].name, options=options).frame
             except AlignmentError as error:
                 refused = str(error)
         before = len(_objects(shared))
@@ -123,7 +128,7 @@ def _moved(views: Views, motion: Motion) -> Views:
     return Views(
         motion.points(views.position),
         views.yaw + motion.yaw_rad,
-        views.time_ns,
+        views.time_ns + motion.clock_ns,
         range_m=views.range_m,
         field_of_view_rad=views.field_of_view_rad,
         free_m=views.free_m,

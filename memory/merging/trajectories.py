@@ -19,6 +19,8 @@ WAY, END_YAW = "way", "end_yaw"
 MOST_POINTS = 32
 #: Shortest time that two trajectories must have in common, and points at which they are compared.
 _COMMON_S, _POINTS = 0.25, 8
+#: Time over which a velocity is measured.
+_VELOCITY_S = 0.5
 #: Least distance within which two trajectories are one, of small objects.
 _SMALLEST_M = 0.5
 
@@ -39,6 +41,15 @@ class Trajectory(NamedTuple):
         start = self.time_ns[0]
         wanted, known = (time_ns - start) / 1e9, (self.time_ns - start) / 1e9
         return np.column_stack([np.interp(wanted, known, self.places[:, axis]) for axis in (0, 1)])
+
+    def velocity_at(self, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return (k, 2) metres per second around times within the trajectory."""
+        half_ns = round(_VELOCITY_S / 2 * 1e9)
+        start = np.maximum(time_ns - half_ns, self.time_ns[0])
+        end = np.minimum(time_ns + half_ns, self.time_ns[-1])
+        took_s = np.maximum((end - start) / 1e9, 1e-9)
+        velocity: NDArray[np.float64] = (self.at(end) - self.at(start)) / took_s[:, None]
+        return velocity
 
 
 def trajectory_of(memory: Memory) -> Trajectory | None:
