@@ -19,6 +19,8 @@ WAY, END_YAW = "way", "end_yaw"
 MOST_POINTS = 32
 #: Shortest time that two trajectories must have in common, and points at which they are compared.
 _COMMON_S, _POINTS = 0.25, 8
+#: Least time between the points of a joined trajectory.
+_APART_NS = 10_000_000
 #: Time over which a velocity is measured.
 _VELOCITY_S = 0.5
 #: Least distance within which two trajectories are one, of small objects.
@@ -110,7 +112,7 @@ def distance_between(one: Trajectory, other: Trajectory) -> float:
 
 def joined(trajectories: Sequence[Trajectory]) -> Trajectory:
     """Return the mean of trajectories where several know a time, and otherwise the one that does."""
-    times = np.unique(np.concatenate([one.time_ns for one in trajectories]))
+    times = _apart(np.unique(np.concatenate([one.time_ns for one in trajectories])))
     if len(times) > MOST_POINTS:
         times = times[np.linspace(0, len(times) - 1, MOST_POINTS).round().astype(np.int64)]
     total, count = np.zeros((len(times), 2)), np.zeros(len(times))
@@ -120,6 +122,15 @@ def joined(trajectories: Sequence[Trajectory]) -> Trajectory:
         count += within
     known = count > 0
     return Trajectory(times[known], total[known] / count[known, None])
+
+
+def _apart(times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return rising times without those right after another one, which would be equal in milliseconds."""
+    kept = [int(times[0])]
+    for time_ns in times[1:].tolist():
+        if time_ns - kept[-1] >= _APART_NS:
+            kept.append(time_ns)
+    return np.array(kept, np.int64)
 
 
 class MotionCluster(NamedTuple):
