@@ -37,6 +37,7 @@ class SharedMemory(NamedTuple):
         motion: motion of the second observer's map and clock into the first one's; ``None`` if it was
             refused.
         refused: the reason.
+        clock_known: True if moving objects showed the difference of the clocks.
     """
 
     alone: dict[str, list[Memory]]
@@ -44,6 +45,7 @@ class SharedMemory(NamedTuple):
     memories: list[Memory]
     motion: Motion | None
     refused: str = ""
+    clock_known: bool = False
 
     @property
     def objects(self) -> int:
@@ -93,16 +95,18 @@ def share(
         for name in [*stores][:: -1 if last_first else 1] * (1 + send_twice):
             with MemoryStore.open(stores[name], readonly=True) as store:
                 sync(Outbox(store.database, name), Inbox(shared.database))
-        motion, refused = None, ""
+        motion, refused, clock_known = None, "", False
         if align:
             try:
                 options = replace(ALIGN, most_clock_s=0.0) if trust_clocks else ALIGN
-                motion = shared.align(observers[1].name, options=options).frame
+                done = shared.align(observers[1].name, options=options)
+                motion = done.frame
+                clock_known = done.estimate is not None and done.estimate.clock_sigma_s is not None
             except AlignmentError as error:
                 refused = str(error)
         before = len(_objects(shared))
         shared.consolidate()
-        return SharedMemory(alone, before, _objects(shared), motion, refused)
+        return SharedMemory(alone, before, _objects(shared), motion, refused, clock_known)
 
 
 def witnesses(memory: Memory, observers: tuple[Observer, ...], moved: Motion) -> dict[str, Visibility | str]:

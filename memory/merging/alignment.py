@@ -39,8 +39,10 @@ from memory.types import Memory, positions_of
 _LEAST_SIGMA = 0.05
 #: Step between the clocks that are tried, and motions that are fitted at each of them.
 _CLOCK_STEP_NS, _MOTIONS, _REFINED = 100_000_000, 20, 3
-#: Fewest moving objects that show a clock, and the standard deviations below which it is dropped.
-_LEAST_MOVING, _LEAST_CLOCK_SIGMAS = 3, 2.0
+#: Fewest moving objects that show a clock: with a pose that static objects show, and without one.
+_LEAST_MOVING_POSED, _LEAST_MOVING = 2, 3
+#: A clock of fewer standard deviations agrees.
+_LEAST_CLOCK_SIGMAS = 2.0
 #: The clock is fitted until it changes by less than this, at most so many times.
 _CLOCK_EXACT_NS, _CLOCK_ROUNDS = 1_000_000, 6
 
@@ -107,7 +109,7 @@ class _Candidate(NamedTuple):
 
 
 class _Problem:
-    """What two robots saw.
+    """Observations of two robots that are to be aligned.
 
     Args:
         moved: memories of the first map with positions.
@@ -201,7 +203,7 @@ def _candidates(problem: _Problem, start: Motion | None) -> list[_Candidate]:
     """Return motions fitted together with the clock, the best first.
 
     Args:
-        problem: what was seen.
+        problem: observations of both.
         start: known motion between the maps; ``None`` searches one for every clock.
     """
     steps = round(problem.options.most_clock_s * 1e9) // _CLOCK_STEP_NS
@@ -229,9 +231,10 @@ def _with_clock(problem: _Problem, candidates: list[_Candidate], static: Alignme
     if things < options.least_things:
         raise problem.few(things)
     best = _settled(problem, candidates[0])
-    if best.things(moving=True) < _LEAST_MOVING:
+    least = _LEAST_MOVING if static is None else _LEAST_MOVING_POSED
+    if best.things(moving=True) < least:
         raise AlignmentError(
-            f"only {best.things(moving=True)} moving objects match, at least {_LEAST_MOVING} are needed to"
+            f"only {best.things(moving=True)} moving objects match, at least {least} are needed to"
             " compare the clocks. If the clocks agree, trust them with --clock 0"
         )
     # If static objects show the pose, only the clock can be ambiguous, and only moving objects show it.

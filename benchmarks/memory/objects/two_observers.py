@@ -83,10 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         studies.append(study(labels, "labels, all 82 frames"))
         found = scenes.dair_scene(folder, scenes.detecting(options.weights))
         studies.append(study(found, "our detector, all 82 frames"))
-        street = scenes.simulated_scene()
-        studies.append(study(street, "simulated, visible boxes, 80 frames"))
+        studies.append(study(scenes.simulated_scene(), "simulated, visible boxes, 80 frames"))
+        street = scenes.simulated_scene(frames=80)
         disturbed = disturbances(found, "our detector", DISTURBED)
-        disturbed += disturbances(street, "simulated, visible boxes", CLOCKS)
+        disturbed += disturbances(street, "simulated, visible boxes, 160 frames", CLOCKS)
         killed = kills(found, options.kills)
     values = result(
         "two_observers",
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "precision: share of the objects stated at a labelled time that are labelled, each counted once",
             "doubled: further memories of a labelled object; both: objects that both observers saw",
             "clocks trusted: align looks for no difference of the clocks",
-            "clock: seconds that align added to the roadside unit's times",
+            "clock: seconds that align added to the roadside unit's times; none if it could not be compared",
             "scan_delay_s: median time of a labelled object's points after the time of the vehicle's scan",
             "offset: from the roadside unit's map to the vehicle's, at the objects that both labelled",
         ],
@@ -145,7 +145,7 @@ def study(scene: Any, name: str) -> dict[str, Any]:
     for words, shared in rows.items():
         sides[words] = {
             **_row(shared.memories, scene, judging, before=shared.before),
-            "aligned": aligned(scene, shared.motion),
+            "aligned": aligned(scene, shared),
             "refused": shared.refused,
         }
     witnesses = [sharing.witnesses(memory, scene.observers, moved) for memory in whole.memories]
@@ -164,8 +164,9 @@ def study(scene: Any, name: str) -> dict[str, Any]:
     }
 
 
-def aligned(scene: Any, motion: Motion | None) -> dict[str, Any] | None:
+def aligned(scene: Any, shared: Any) -> dict[str, Any] | None:
     """Return the shift of an alignment in the middle of what both could see, its turn and its clock."""
+    motion = shared.motion
     if motion is None:
         return None
     middle = np.mean([box[:2] for one in scene.truth for box in one.boxes], axis=0)
@@ -173,7 +174,7 @@ def aligned(scene: Any, motion: Motion | None) -> dict[str, Any] | None:
     return {
         "shift_m": [round(float(x), 3), round(float(y), 3)],
         "turn_deg": math.degrees(motion.yaw_rad),
-        "clock_s": round(motion.clock_ns / 1e9, 4),
+        "clock_s": round(motion.clock_ns / 1e9, 4) if shared.clock_known else None,
     }
 
 
@@ -220,7 +221,7 @@ def disturbances(scene: Any, boxes: str, disturbed: dict[str, dict[str, Any]]) -
                 "boxes": boxes,
                 "name": name,
                 "refused": shared.refused,
-                "aligned": aligned(scene, shared.motion),
+                "aligned": aligned(scene, shared),
                 "with": _row(shared.memories, scene, judging),
                 "without": _row(trusting.memories, scene, judging),
             }
