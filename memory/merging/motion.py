@@ -61,14 +61,18 @@ class Motion(NamedTuple):
             return memory
         if self.clock_ns:
             memory = _at_other_times(memory, self.clock_ns)
+        velocity = memory.velocity
+        if velocity is not None:
+            x, y, z = (self.turn() @ velocity).tolist()
+            velocity = (x, y, z)
         if memory.position is None:
-            return dataclasses.replace(memory, yaw=self.yaw(memory.yaw))
+            return dataclasses.replace(memory, yaw=self.yaw(memory.yaw), velocity=velocity)
         ((x, y, z),) = self.points(np.array([memory.position])).tolist()
         covariance = memory.covariance
         if covariance is not None:
             covariance = self.turn() @ covariance @ self.turn().T
         return dataclasses.replace(
-            memory, position=(x, y, z), yaw=self.yaw(memory.yaw), covariance=covariance
+            memory, position=(x, y, z), yaw=self.yaw(memory.yaw), covariance=covariance, velocity=velocity
         )
 
     def __str__(self) -> str:

@@ -5,6 +5,8 @@ If only the position is NaN, the memory's place is unknown.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -44,6 +46,26 @@ def unpack_covariance(numbers: Sequence[float]) -> NDArray[np.float64]:
     """Return the (3, 3) matrix of its ``SPREAD`` numbers."""
     matrix: NDArray[np.float64] = np.array(numbers, dtype=np.float64)[FULL].reshape(3, 3)
     return matrix
+
+
+def pack_velocity(velocity: Sequence[float] | None, yaw: float) -> str | None:
+    """Return a velocity as JSON: x, y, z in m/s, and the yaw of the memory to which they belong."""
+    return None if velocity is None else json.dumps([*velocity, yaw])
+
+
+def unpack_velocity(text: str | None, yaw: float) -> tuple[float, float, float] | None:
+    """Return a velocity, rotated as far as the memory was since it was written; ``None`` if unreadable."""
+    if text is None:
+        return None
+    try:
+        x, y, z, written = json.loads(text)
+        turned = math.remainder(yaw - written, math.tau)
+    except (TypeError, ValueError):
+        return None
+    if turned == 0.0:
+        return x, y, z
+    sine, cosine = math.sin(turned), math.cos(turned)
+    return cosine * x - sine * y, sine * x + cosine * y, z
 
 
 def check_covariances(values: ArrayLike, count: int) -> NDArray[np.float64]:

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
+from memory.persistence.poses import (
+    POSE,
+    pack_covariance,
+    pack_velocity,
+    unpack_covariance,
+    unpack_velocity,
+)
 from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Visit, check_text, saturated
 
 #: Slot name of :attr:`Memory.embedding`.
@@ -27,7 +33,7 @@ SLOTS = 64
 #: Columns of ``memory`` filled from a :class:`Memory`, after the id.
 SCALARS = (
     "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "count", "first_seen_ns",
-    "last_seen_ns", "state", "importance",
+    "last_seen_ns", "state", "importance", "velocity",
 )  # fmt: skip
 #: Columns of ``memory`` that only the store changes.
 ACCESS = ("access_count", "accessed_ns")
@@ -37,7 +43,7 @@ TEXTS = ("caption", "payload", "evidence", "provenance")
 DEFAULTS = {
     "kind": "object", "confidence": 1.0, "reward": 0.0, "marked": 0, "count": 1, "first_seen_ns": None,
     "last_seen_ns": None, "state": "present", "importance": None, "access_count": 0, "accessed_ns": None,
-    "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0,
+    "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0, "velocity": None,
 }  # fmt: skip
 
 #: Stored position of a memory whose place is unknown.
@@ -228,6 +234,7 @@ def _columns(row: Memory) -> tuple[Any, ...]:
         None if row.last_seen_ns is None else int(row.last_seen_ns),
         row.state,
         None if row.importance is None else float(row.importance),
+        pack_velocity(row.velocity, row.yaw),
         row.caption, dump(row.payload) if row.payload else "{}", row.evidence, row.provenance,
     )  # fmt: skip
 
@@ -431,6 +438,7 @@ class Image(NamedTuple):
             position=None if math.isnan(x) else (x, y, z),
             yaw=yaw,
             covariance=covariance_of(self.covariance),
+            velocity=unpack_velocity(values.pop("velocity"), yaw),
             marked=bool(values.pop("marked")),
             caption=caption,
             payload=load(payload),
@@ -462,7 +470,8 @@ class Image(NamedTuple):
         found = json.loads(text)
         return cls(
             found["id"],
-            tuple(found["memory"][name] for name in SCALARS),
+            # Logs of version 6 have no velocity.
+            tuple(found["memory"].get(name, None) for name in SCALARS),
             tuple(found["memory"][name] for name in ACCESS),
             tuple(math.nan if each is None else each for each in found["pose"]),
             None if found["covariance"] is None else tuple(found["covariance"]),

@@ -336,6 +336,10 @@ def selection(layout: Layout) -> str:
         " WHEN 'null' THEN x'ff' ELSE x'fe' END"
         for name in layout.texts
     ]
+    parts += [
+        f"CASE typeof(t.{name}) WHEN 'text' THEN CAST(t.{name} AS BLOB) WHEN 'null' THEN NULL ELSE x'fe' END"
+        for name in layout.later
+    ]
     return f"SELECT t.{layout.key}, {', '.join(parts)}, t.crc FROM {layout.table} AS t"
 
 

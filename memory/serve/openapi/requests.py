@@ -64,6 +64,7 @@ class MemoryRecord(TypedDict, total=False):
     z: Number | None
     yaw: Number | None
     covariance: Annotated[list[Annotated[list[Number], Field(fail_fast=True)]], Field(fail_fast=True)] | None
+    velocity: Annotated[Point | None, Field(description="x, y, z in m/s in the map frame")]
     map_id: Name | None
     kind: Kind | None
     label: Name | None
