@@ -98,8 +98,8 @@ def share(
         motion, refused, clock_known = None, "", False
         if align:
             try:
-                options = replace(ALIGN, most_clock_s=0.0) if trust_clocks else ALIGN
-                done = shared.align(observers[1].name, options=options)
+                gates = replace(ALIGN, most_clock_s=0.0) if trust_clocks else ALIGN
+                done = shared.align(observers[1].name, options=gates)
                 motion = done.frame
                 clock_known = done.estimate is not None and done.estimate.clock_sigma_s is not None
             except AlignmentError as error:

@@ -24,6 +24,8 @@ def scan_delay_s(side: Path) -> float:
     """
     delays = []
     for frame in open_data_set(side):
+        if frame.source is None or frame.time_ns is None:
+            continue
         points, times_s = _timed_points(frame.source)
         inside = np.asarray(points_in_boxes(points, np.asarray(frame.boxes, np.float32)))
         after_s = times_s - frame.time_ns / 1e9
