@@ -143,8 +143,7 @@ class Memory:
     @property
     def moving(self) -> bool | None:
         """True if it moved when it was last observed, False if it stood, ``None`` if its speed is unknown."""
-        speed = self.speed_m_s
-        return None if speed is None else speed >= SLOWEST_M_S
+        return None if self.velocity is None else is_moving(*self.velocity[:2])
 
     @property
     def place(self) -> Position:
@@ -197,6 +196,11 @@ class Memory:
             object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
         vectors = {name: check_vector(f"embeddings[{name!r}]", v) for name, v in self.embeddings.items()}
         object.__setattr__(self, "embeddings", vectors)
+
+
+def is_moving(x: float, y: float) -> bool:
+    """Return True if a velocity over the ground in m/s is one of a moving object."""
+    return x * x + y * y >= SLOWEST_M_S**2
 
 
 def positions_of(memories: Sequence[Memory]) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from memory.errors import DimensionError, UnknownMemoryError
 from memory.persistence.poses import (
     POSE,
+    moving_of,
     pack_covariance,
     pack_velocity,
     unpack_covariance,
@@ -107,6 +108,7 @@ class Columns(NamedTuple):
         counts, access_counts: (n,) int64.
         accessed_ns: (n,) int64; ``time_ns`` if it was never accessed.
         map_ids, labels, kinds, states: n strings each.
+        moving: (n,) int8, 1 if it moved when it was last observed, 0 if it stood, -1 if unknown.
     """
 
     ids: NDArray[np.int64]
@@ -124,6 +126,7 @@ class Columns(NamedTuple):
     labels: list[str]
     kinds: list[str]
     states: list[str]
+    moving: NDArray[np.int8]
 
     @classmethod
     def of(cls, columns: Sequence[Sequence[Any]], places: NDArray[np.float64]) -> Columns:
@@ -131,7 +134,7 @@ class Columns(NamedTuple):
 
         Args:
             columns: id, time, confidence, reward, importance, mark, count, access count, time of the last
-                access, map, label, kind and state, one value per memory each.
+                access, map, label, kind, state and velocity, one value per memory each.
             places: (n, 4) float64: x, y, z and yaw.
         """
 
@@ -157,6 +160,7 @@ class Columns(NamedTuple):
             labels=list(columns[10]),
             kinds=list(columns[11]),
             states=list(columns[12]),
+            moving=moving_of(columns[13]),
         )
 
 

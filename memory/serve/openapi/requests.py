@@ -116,6 +116,9 @@ class QueryBody(Body):
     states: States | None = None
     map_id: Name | None = None
     min_confidence: Number = 0.0
+    moving: Flag | None = Field(
+        None, description="true: moved when last observed, false: stood; unknown is neither"
+    )
     k: Annotated[Integer, Field(ge=1)] = 10
     order: Order | None = None
     aggregate: Flag = Field(False, description="also return attention weights and the aggregated vector")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory import Filter, Memory, MemoryStore
+from memory import Filter, Memory, MemoryStore, Query
 from memory.errors import CorruptStoreError
 from memory.merging import fuse
 from memory.merging.motion import Motion
@@ -80,6 +80,20 @@ def test_it_turns_with_the_memory_and_back(store: MemoryStore) -> None:
     store.undo(operation)
     assert [memory.velocity for memory in store.get(ids)] == [memory.velocity for memory in before]
     assert store.check().ok
+
+
+def test_what_moved_and_what_stood_is_found(store: MemoryStore) -> None:
+    rows = [Memory(time_ns=at, label="Car", velocity=each) for at, each in enumerate(
+        [None, (0.39, 0.0, 3.0), (0.0, -0.4, 0.0), (1e-300, 0.0, 0.0), (1e200, 0.0, 0.0)]
+    )]  # fmt: skip
+    ids = store.add(rows)
+    for moving, expected in ((True, [2, 4]), (False, [1, 3]), (None, [0, 1, 2, 3, 4])):
+        wanted = [ids[at] for at in expected]
+        found = store.find(Filter(moving=moving), newest_first=False)
+        assert [memory.id for memory in found] == wanted
+        assert store.database.ids(Filter(moving=moving)).tolist() == wanted
+        assert sorted(hit.memory.id for hit in store.query(Query(moving=moving, k=9))) == wanted
+        assert store.count(Filter(moving=moving)) == len(wanted)
 
 
 def test_a_motion_turns_it() -> None:
