@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.fusion import unit
-from memory.types import Velocity, check_integer, check_text
+from memory.types import Velocity, check_integer, check_numbers, check_text
 
 #: Maximum samples of a track; every second one is dropped when it is reached.
 MOST_SAMPLES = 2048
@@ -45,7 +45,7 @@ class Sights:
     labels: Sequence[str]
     scores: Sequence[float] | Floats
     covariance: Floats | None = None
-    velocities: Sequence[Velocity | None] | None = None
+    velocities: Sequence[Velocity | None] | Floats | None = None
     embeddings: Mapping[str, Floats] = field(default_factory=dict)
     evidence: str = ""
     payload: Mapping[str, Any] = field(default_factory=dict)
@@ -66,6 +66,9 @@ class Sights:
             raise ValueError("boxes must be finite")
         for label in self.labels:
             check_text("labels", label)
+        if self.velocities is not None:
+            rows = [None if row is None else check_numbers("velocities", row, 3) for row in self.velocities]
+            object.__setattr__(self, "velocities", rows)
         object.__setattr__(self, "track_id", numbers)
         object.__setattr__(self, "boxes", boxes.reshape(-1, 7))
 

@@ -18,7 +18,7 @@ from memory.persistence.sql import Condition, where
 from memory.query import Filter
 from memory.types import SLOWEST_M_S
 
-#: Condition that an object moves; NULL if its velocity is unknown. Unlike squares, a distance cannot underflow.
+#: Condition that an object moves; NULL if its velocity is unknown. A distance does not underflow.
 MOVING = (
     "(point((m.velocity::json->>0)::double precision, (m.velocity::json->>1)::double precision)"
     f" <-> point(0, 0) >= {SLOWEST_M_S!r})"

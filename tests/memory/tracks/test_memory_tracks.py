@@ -389,5 +389,8 @@ def test_velocities_of_tracks() -> None:
         track.add(moment, 0)
     assert len(track.velocities) == len(track.boxes) == len(track.times_ns)
     assert track.velocities[5] == (10.0, track.boxes[5][0] / 1e4, 0.0)
-    with pytest.raises(ValueError, match="velocities must have 1 rows"):
-        dataclasses.replace(stood[0], velocities=[])
+    for wrong, message in (([], "must have 1 rows"), ([(1.0, 2.0)], "must have 3 numbers, got 2")):
+        with pytest.raises(ValueError, match=f"velocities {message}"):
+            dataclasses.replace(stood[0], velocities=wrong)
+    rows = np.array([[1.0, 2.0, 0.5]], np.float32)
+    assert dataclasses.replace(stood[0], velocities=rows).velocities == [(1.0, 2.0, 0.5)]
