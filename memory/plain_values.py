@@ -15,9 +15,9 @@ from memory.types import Memory
 OMITTED = {"omitted": True}
 #: Fields of a memory: all except vectors.
 MEMORY = (
-    "id", "time_ns", "map_id", "position", "yaw", "covariance", "kind", "label", "caption", "confidence",
-    "reward", "payload", "evidence", "provenance", "marked", "count", "first_seen_ns", "last_seen_ns",
-    "visits", "state", "importance",
+    "id", "time_ns", "map_id", "position", "yaw", "covariance", "velocity", "kind", "label", "caption",
+    "confidence", "reward", "payload", "evidence", "provenance", "marked", "count", "first_seen_ns",
+    "last_seen_ns", "visits", "state", "importance",
 )  # fmt: skip
 #: Types of most values, checked first for speed.
 _PLAIN = frozenset({str, int, float, bool, type(None)})

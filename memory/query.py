@@ -45,6 +45,8 @@ class Filter:
         map_id: the map.
         min_confidence: minimum confidence, 0 to 1.
         marked: True for marked memories only, False for the others only.
+        moving: True for objects that moved when they were last observed, False for those that stood. Memories
+            without a velocity match neither.
         box: x0, y0, x1, y1 in metres, edges included.
         circle: x, y and radius in metres, edge included.
         polygon: 3 to ``MOST_CORNERS`` corners (x, y) in metres, edges included; even-odd rule.
@@ -61,6 +63,7 @@ class Filter:
     map_id: str | None = None
     min_confidence: float = 0.0
     marked: bool | None = None
+    moving: bool | None = None
     box: tuple[float, float, float, float] | None = None
     circle: tuple[float, float, float] | None = None
     polygon: Sequence[tuple[float, float]] | None = None
@@ -139,6 +142,7 @@ class FilterParts(TypedDict, total=False):
     map_id: str | None
     min_confidence: float
     marked: bool | None
+    moving: bool | None
     box: tuple[float, float, float, float] | None
     circle: tuple[float, float, float] | None
     polygon: Sequence[tuple[float, float]] | None

@@ -14,7 +14,7 @@ from memory.areas import PLACE_RADIUS_M, Area, box_corners, check_name, check_pl
 from memory.config import FILE_NAME as CONFIG_NAME
 from memory.config import StoreConfig, is_empty
 from memory.index.kinds import KINDS
-from memory.merging.alignment import AlignOptions
+from memory.merging.align_options import AlignOptions
 from memory.merging.motion import Motion
 from memory.observe.observer import Kept, Observed, Observer
 from memory.persistence.database import Database
@@ -295,19 +295,21 @@ class MemoryStore(StoreReader):
         options: AlignOptions | None = None,
         frame: Motion | None = None,
     ) -> AlignmentResult:
-        """Align a robot's map with the store's map, using objects that both saw.
+        """Align a robot's map and clock with those of the store, using objects that both saw.
 
-        Memories that only this robot saw are moved, and later ones are moved on arrival. :meth:`undo` reverts
-        it until new memories arrive; ``frame=Motion()`` reverts it at any time.
+        Memories that only this robot saw are moved, and later ones are moved on arrival. If moving objects
+        show that its clock is wrong, their times are corrected as well. :meth:`undo` reverts it until new
+        memories arrive; ``frame=Motion()`` reverts it at any time.
 
         Args:
             robot: name of the robot, see :mod:`memory.sync`.
             map_id: map; optional if the robot saw only one.
             options: thresholds of a valid alignment.
-            frame: known motion from the robot's map into the store's, used instead of an estimate.
+            frame: known motion from the robot's map and clock into the store's, used instead of an estimate.
 
         Raises:
-            AlignmentError: too few common objects, or an ambiguous result; nothing was changed.
+            AlignmentError: too few common objects, or an ambiguous result, also because a wrong clock would
+                look like a shift; nothing was changed.
             ValueError: the robot saw nothing in the map, or ``map_id`` is needed.
         """
         return aligning.align(self._database, robot, map_id, options, frame)

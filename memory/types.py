@@ -19,6 +19,9 @@ STATES: tuple[State, ...] = get_args(State)
 #: States of an object that is no longer at its place.
 AWAY: tuple[State, ...] = ("gone", "moved")
 Position = tuple[float, float, float]
+Velocity = tuple[float, float, float]
+#: Minimum speed of slow walking, as opposed to standing.
+SLOWEST_M_S = 0.4
 #: Maximum visits of a memory. Beyond it, visits with the shortest pauses are joined.
 MOST_VISITS = 512
 #: Maximum count of observations; a float represents it exactly.
@@ -77,6 +80,7 @@ class Memory:
         position: x, y, z in metres in the map frame. ``None`` if unknown; place filters then never match.
         yaw: radians counter-clockwise from +x.
         covariance: (3, 3) of the position in square metres, up to ``MOST_COVARIANCE``, or ``None``.
+        velocity: x, y, z in metres per second in the map frame at ``time_ns``. ``None`` if unknown.
         kind: ``"object"``, ``"place"``, ``"event"`` or ``"note"``.
         label: class or name, such as ``"Car"``.
         caption: searchable description.
@@ -100,6 +104,7 @@ class Memory:
     position: Position | None = None
     yaw: float = 0.0
     covariance: NDArray[np.float64] | None = field(default=None, compare=False)
+    velocity: Velocity | None = None
     map_id: str = "default"
     kind: Kind = "object"
     label: str = ""
@@ -129,6 +134,16 @@ class Memory:
     def last_sight_ns(self) -> int:
         """Time of the last known observation in nanoseconds."""
         return self.time_ns if self.last_seen_ns is None else self.last_seen_ns
+
+    @property
+    def speed_m_s(self) -> float | None:
+        """Speed over the ground in metres per second when it was last observed; ``None`` if unknown."""
+        return None if self.velocity is None else math.hypot(self.velocity[0], self.velocity[1])
+
+    @property
+    def moving(self) -> bool | None:
+        """True if it moved when it was last observed, False if it stood, ``None`` if its speed is unknown."""
+        return None if self.velocity is None else is_moving(*self.velocity[:2])
 
     @property
     def place(self) -> Position:
@@ -175,10 +190,17 @@ class Memory:
             object.__setattr__(self, "covariance", check_covariance(self.covariance))
             if self.position is None:
                 raise ValueError("covariance needs a position. Give both or neither")
+        if self.velocity is not None:
+            object.__setattr__(self, "velocity", check_numbers("velocity", self.velocity, 3))
         if self.embedding is not None:
             object.__setattr__(self, "embedding", check_vector("embedding", self.embedding))
         vectors = {name: check_vector(f"embeddings[{name!r}]", v) for name, v in self.embeddings.items()}
         object.__setattr__(self, "embeddings", vectors)
+
+
+def is_moving(x: float, y: float) -> bool:
+    """Return True if a velocity over the ground in m/s is one of a moving object."""
+    return x * x + y * y >= SLOWEST_M_S**2
 
 
 def positions_of(memories: Sequence[Memory]) -> NDArray[np.float64]:

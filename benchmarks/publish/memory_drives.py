@@ -177,23 +177,37 @@ _COVERAGE_DRIVES = Table(
 )
 
 
-def _sides(values: Values) -> list[tuple[str, str, Values, Values]]:
-    """Study, side, its figures and those of the study; the study is named in its first row."""
+def _sides(values: Values) -> list[tuple[str, str, Values]]:
+    """Study, side and its figures; the study is named in its first row."""
     found = []
     for study in values["studies"]:
         for side, figures in study["sides"].items():
             first = side == next(iter(study["sides"]))
             few, many = study["labels_at_a_time"]
             words = f"{study['name']}: {study['boxes']:,} boxes, {few} to {many} labels at a time"
-            found.append((words if first else "", side, figures, study))
+            found.append((words if first else "", side, figures))
     return found
 
 
-def _shift(aligned: Values | None) -> str | None:
+def _shift(row: Values) -> str | None:
+    aligned = row.get("aligned")
     if aligned is None:
-        return None
+        return "refused" if row.get("refused") else None
     x, y = aligned["shift_m"]
     return f"({x:.2f}, {y:.2f}), {aligned['turn_deg']:.1f}°"
+
+
+def _clock(row: Values) -> float | None:
+    return row["aligned"]["clock_s"] if row.get("aligned") else None
+
+
+def _disturbances(values: Values) -> list[Values]:
+    """Disturbances; the source of the boxes is named in its first row."""
+    rows, last = [], ""
+    for row in values["disturbed"]:
+        rows.append({**row, "of": row["boxes"] if row["boxes"] != last else ""})
+        last = row["boxes"]
+    return rows
 
 
 _OBSERVERS = Table(
@@ -209,20 +223,23 @@ _OBSERVERS = Table(
         Column("recall", _figure("recall"), ".3f"),
         Column("doubled", _figure("doubled"), "d"),
         Column("error, m", _figure("error_m"), ".2f"),
-        Column("aligned by", lambda row: _shift(row[3]["aligned"]) if row[1] == "both, aligned" else None),
+        Column("aligned by", lambda row: _shift(row[2])),
+        Column("clock, s", lambda row: _clock(row[2]), "+.3f"),
     ],
 )
 
 _DISTURBED = Table(
     "two_observers-cpu",
-    rows=lambda values: values["disturbed"],
+    rows=_disturbances,
     columns=[
+        Column("boxes of", "of"),
         Column("disturbed", "name"),
         Column("precision, aligned", ("with", "precision"), ".3f"),
         Column("recall", ("with", "recall"), ".3f"),
         Column("doubled", ("with", "doubled"), "d"),
         Column("seen by both", ("with", "both"), "d"),
-        Column("aligned by", lambda row: _shift(row["aligned"]), missing="refused"),
+        Column("aligned by", _shift),
+        Column("clock, s", _clock, "+.3f"),
         Column("precision, not aligned", ("without", "precision"), ".3f"),
         Column("recall", ("without", "recall"), ".3f"),
         Column("doubled", ("without", "doubled"), "d"),

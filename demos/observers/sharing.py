@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from memory import MemoryStore
 from memory.errors import AlignmentError
 from memory.exchange import import_source, open_source
 from memory.exchange.detections import DetectionOptions
-from memory.merging.alignment import AlignOptions
+from memory.merging.align_options import AlignOptions
 from memory.merging.motion import Motion
 from memory.merging.robots import seen_by
 from memory.merging.tracks import things_of
@@ -33,8 +34,10 @@ class SharedMemory(NamedTuple):
         alone: memories of each observer in its own map, by name.
         before: number of shared memories before they were merged.
         memories: merged memories of objects and movements, in the map of the first observer.
-        motion: motion of the second observer's map into the first one's; ``None`` if it was refused.
+        motion: motion of the second observer's map and clock into the first one's; ``None`` if it was
+            refused.
         refused: the reason.
+        clock_known: True if moving objects showed the difference of the clocks.
     """
 
     alone: dict[str, list[Memory]]
@@ -42,6 +45,7 @@ class SharedMemory(NamedTuple):
     memories: list[Memory]
     motion: Motion | None
     refused: str = ""
+    clock_known: bool = False
 
     @property
     def objects(self) -> int:
@@ -62,6 +66,7 @@ def share(
     folder: Path,
     *,
     align: bool = True,
+    trust_clocks: bool = False,
     tracks: bool = True,
     send_twice: bool = False,
     last_first: bool = False,
@@ -72,6 +77,7 @@ def share(
         observers: the first one's map is the shared one.
         folder: of the new stores.
         align: False trusts the poses.
+        trust_clocks: True corrects the poses only.
         tracks: False makes one memory per box before merging.
         send_twice: import each file twice and synchronize twice.
         last_first: synchronize the last observer first, as if the messages of the others were late.
@@ -89,15 +95,18 @@ def share(
         for name in [*stores][:: -1 if last_first else 1] * (1 + send_twice):
             with MemoryStore.open(stores[name], readonly=True) as store:
                 sync(Outbox(store.database, name), Inbox(shared.database))
-        motion, refused = None, ""
+        motion, refused, clock_known = None, "", False
         if align:
             try:
-                motion = shared.align(observers[1].name, options=ALIGN).frame
+                gates = replace(ALIGN, most_clock_s=0.0) if trust_clocks else ALIGN
+                done = shared.align(observers[1].name, options=gates)
+                motion = done.frame
+                clock_known = done.estimate is not None and done.estimate.clock_sigma_s is not None
             except AlignmentError as error:
                 refused = str(error)
         before = len(_objects(shared))
         shared.consolidate()
-        return SharedMemory(alone, before, _objects(shared), motion, refused)
+        return SharedMemory(alone, before, _objects(shared), motion, refused, clock_known)
 
 
 def witnesses(memory: Memory, observers: tuple[Observer, ...], moved: Motion) -> dict[str, Visibility | str]:
@@ -123,7 +132,7 @@ def _moved(views: Views, motion: Motion) -> Views:
     return Views(
         motion.points(views.position),
         views.yaw + motion.yaw_rad,
-        views.time_ns,
+        views.time_ns + motion.clock_ns,
         range_m=views.range_m,
         field_of_view_rad=views.field_of_view_rad,
         free_m=views.free_m,

@@ -64,7 +64,7 @@ COMMANDS = {
     ),
     "align": Command(
         "memory.cli.fleet.align",
-        "Align a robot's map with the store's map, using objects that both saw. recall undo reverts it.",
+        "Align a robot's map and clock with the store, using objects that both saw. recall undo reverts it.",
     ),
     "robots": Command(
         "memory.cli.fleet.robots",

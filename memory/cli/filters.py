@@ -34,6 +34,14 @@ def add_filter_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", action="append", choices=STATES, help="only objects in this state; repeat for several"
     )
+    moving = parser.add_mutually_exclusive_group()
+    moving.add_argument(
+        "--moving", action="store_const", const=True, help="only objects that moved when they were last seen"
+    )
+    moving.add_argument(
+        "--standing", dest="moving", action="store_const", const=False,
+        help="only objects that stood when they were last seen",
+    )  # fmt: skip
     parser.add_argument("--map", help="only this map")
     parser.add_argument(
         "--min-confidence", type=float, default=0.0, metavar="C", help="minimum confidence, 0 to 1"
@@ -50,6 +58,7 @@ def filter_values(options: argparse.Namespace) -> dict[str, Any]:
         "states": options.state,
         "map_id": options.map,
         "min_confidence": options.min_confidence,
+        "moving": options.moving,
         "polygon": None if options.polygon is None else [corner(word) for word in options.polygon.split()],
         "area": options.area,
     }

@@ -22,7 +22,7 @@ from memory.exchange.scenes import Scenes
 from memory.exchange.vectors import dim_of, rows_of
 from memory.merging.tracks import TRACKS
 from memory.observe.free_space import Looks
-from memory.types import Memory, check_integer, check_numbers, check_text
+from memory.types import Memory, Velocity, check_integer, check_numbers, check_text
 
 if TYPE_CHECKING:
     from memory.encode import ImageTextEncoder
@@ -117,6 +117,7 @@ def memories_from_frame(
     vectors = _vectors_of(record, len(boxes), options)
     least = _least_scores(record, labels, options)
     tracks, seen = _tracks_of(record, len(boxes))
+    velocities = velocities_of(record, len(boxes), pose)
     kept = [
         row
         for row, score in enumerate(check_numbers("scores", scores, len(scores)))
@@ -152,6 +153,7 @@ def memories_from_frame(
                 kind="object",
                 label=names[at],
                 caption=captions[at],
+                velocity=velocities[row],
                 confidence=scores[row],
                 payload={
                     "size_m": numbers[at, 3:6].tolist(),
@@ -230,6 +232,40 @@ def _track(tracks: list[int] | None, row: int, recording: str | None, moment: in
     if tracks is None or recording is None:
         return {}
     return {TRACKS: {f"{recording}/{tracks[row]}": [moment, moment]}}
+
+
+def velocities_of(record: Mapping[str, Any], count: int, pose: Pose | None) -> list[Velocity | None]:
+    """Return the velocity of each box over the ground, in m/s along the axes of the map; ``None`` if unknown.
+
+    ``velocity`` of tracks lies along the axes of the map that the record's own pose leads to.
+    ``velocities`` of a detector lie along x and y of the LiDAR. Without a pose both are unknown, because the
+    sensor may move.
+
+    Raises:
+        ValueError, TypeError: a field is wrong.
+    """
+    for name, size in (("velocity", 3), ("velocities", 2)):
+        rows = record.get(name)
+        if rows is None:
+            continue
+        if not isinstance(rows, list) or len(rows) != count:
+            raise ValueError(f"{name} must be a list of {count} rows, got {rows!r}")
+        known = [row is not None for row in rows]
+        numbers = [
+            check_numbers(f"{name}[{at}]", row, size) if row is not None else (0.0,) * size
+            for at, row in enumerate(rows)
+        ]
+        if pose is None or (size == 3 and record.get("pose") is None):
+            return [None] * count
+        turn = pose.map_from_lidar[:3, :3]
+        if size == 3:
+            turn = turn @ pose_of_record(record["pose"]).map_from_lidar[:3, :3].T
+        moved = np.array(numbers, np.float64).reshape(count, size) @ turn[:, :size].T
+        return [
+            (float(x), float(y), float(z)) if there else None
+            for (x, y, z), there in zip(moved.tolist(), known, strict=True)
+        ]
+    return [None] * count
 
 
 def _pose_of(record: Mapping[str, Any], frame: str, position: int, options: DetectionOptions) -> Pose | None:

@@ -1,9 +1,9 @@
 """Memories as a Parquet table, by pyarrow.
 
 There is one column per field. Times are int64 nanoseconds, and a position is ``x``, ``y``, ``z`` (null if
-unknown). A covariance is nine numbers in row order, a payload is JSON text, and a vector is a list of
-float32. ``visits`` are lists of structs of ``first_ns``, ``last_ns`` and ``sights``. Tables from other tools
-may have fewer columns, and their ``time_ns`` may be a timestamp.
+unknown). A covariance is nine numbers in row order, and a velocity three. A payload is JSON text, and a
+vector is a list of float32. ``visits`` are lists of structs of ``first_ns``, ``last_ns`` and ``sights``.
+Tables from other tools may have fewer columns, and their ``time_ns`` may be a timestamp.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _schema(pyarrow: Any, *, vectors: bool) -> Any:
     floats = pyarrow.list_(pyarrow.float32())
     fields = [("id", integer), ("time_ns", integer), ("map_id", text), ("kind", text), ("label", text)]
     fields += [("caption", text), ("x", number), ("y", number), ("z", number), ("yaw", number)]
-    fields += [("covariance", pyarrow.list_(number)), ("confidence", number), ("reward", number)]
+    fields += [("covariance", pyarrow.list_(number)), ("velocity", pyarrow.list_(number))]
+    fields += [("confidence", number), ("reward", number)]
     fields += [("payload", text), ("evidence", text), ("provenance", text), ("marked", pyarrow.bool_())]
     fields += [("count", integer), ("first_seen_ns", integer), ("last_seen_ns", integer), ("state", text)]
     visit = pyarrow.struct([(name, integer) for name in Visit._fields])
@@ -105,6 +106,7 @@ def _row(memory: Memory, *, vectors: bool) -> dict[str, Any]:
     row = {name: getattr(memory, name) for name in _PLAIN}
     row["x"], row["y"], row["z"] = memory.position or (None, None, None)
     row["covariance"] = None if memory.covariance is None else memory.covariance.reshape(-1).tolist()
+    row["velocity"] = memory.velocity
     row["visits"] = [visit._asdict() for visit in memory.visits] or None
     row["payload"] = json.dumps(memory.payload) if memory.payload else None
     if vectors:

@@ -2,9 +2,9 @@
 
 A record has the fields of :class:`memory.types.Memory`. Only the time is required: ``time_ns``, or ``time``
 in ISO 8601; ``first_seen`` and ``last_seen`` may replace ``first_seen_ns`` and ``last_seen_ns``. ``position``
-is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. Vectors are lists of numbers.
-``visits`` are rows of first time, last time and number of observations. An ``id`` is ignored, because the
-store assigns its own.
+is x, y, z or x, y in metres; ``x``, ``y``, ``z`` may be given instead. ``velocity`` is x, y, z or x, y in
+metres per second. Vectors are lists of numbers. ``visits`` are rows of first time, last time and number of
+observations. An ``id`` is ignored, because the store assigns its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
             raise ValueError("give both x and y")
         values["position"] = [coordinates["x"], coordinates["y"], coordinates.get("z", 0.0)]
     elif "position" in values:
-        values["position"] = _position(values["position"])
+        values["position"] = _coordinates("position", values["position"])
+    if "velocity" in values:
+        values["velocity"] = _coordinates("velocity", values["velocity"])
     if "visits" in values:
         values["visits"] = _visits(values["visits"])
     unknown = sorted(values.keys() - _FIELDS)
@@ -81,6 +83,8 @@ def record_of(memory: Memory, *, vectors: bool = True) -> dict[str, Any]:
             record[name] = getattr(memory, name)
     if memory.covariance is not None:
         record["covariance"] = memory.covariance.tolist()
+    if memory.velocity is not None:
+        record["velocity"] = list(memory.velocity)
     if memory.count != 1:
         record["count"] = int(memory.count)
     if memory.state != "present":
@@ -113,13 +117,13 @@ def _check_dims(memory: Memory, dims: dict[str, int]) -> None:
             raise ValueError(f"{field} has {len(vector)} numbers, but the store's vectors have {known}")
 
 
-def _position(value: Any) -> list[float]:
+def _coordinates(name: str, value: Any) -> list[float]:
     if not isinstance(value, list | tuple) or len(value) not in (2, 3):
-        raise ValueError(f"position must be [x, y, z] or [x, y], got {value!r}")
+        raise ValueError(f"{name} must be [x, y, z] or [x, y], got {value!r}")
     if any(isinstance(number, bool) or not isinstance(number, int | float) for number in value):
-        raise TypeError(f"position must be numbers, got {value!r}")
+        raise TypeError(f"{name} must be numbers, got {value!r}")
     if not all(math.isfinite(number) for number in value):
-        raise ValueError(f"position must be finite, got {value!r}")
+        raise ValueError(f"{name} must be finite, got {value!r}")
     return [float(number) for number in value] + [0.0] * (3 - len(value))
 
 

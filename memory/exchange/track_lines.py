@@ -186,6 +186,7 @@ def sights_of(objects: list[Memory]) -> Sights:
         labels=[memory.label for memory in objects],
         scores=[memory.confidence for memory in objects],
         covariance=np.stack(spreads) if len(spreads) == len(objects) else None,
+        velocities=[memory.velocity for memory in objects],
         embeddings=vectors,
         evidence=first.evidence,
         payload={key: first.payload[key] for key in ("frame", "seen_from") if key in first.payload},

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from memory.locate.answers import LocateOptions, LocateResult, PoseCandidate, Verdict, evidence_words
 from memory.locate.objects import REACH_M, Mode, ObjectMatcher, Objects
 from memory.locate.places import HEADING_RAD, USUAL, PlaceCalibration, calibrate, vector_of
-from memory.merging.alignment import AlignOptions, motions_between
+from memory.merging.align_options import AlignOptions
 from memory.merging.motion import Motion
+from memory.merging.scene import motions_between
 from memory.persistence.database import Database
 from memory.query import Filter
 from memory.types import AWAY, STATES, Memory, positions_of

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from memory.locate.answers import LocateOptions
 from memory.locate.places import HEADING_RAD
-from memory.merging.alignment import fit_motion, settle
+from memory.merging.fitting import fit_motion, settle
 from memory.merging.motion import Motion
 from memory.merging.sizes import size_of
 from memory.types import Memory

@@ -81,9 +81,10 @@ def fuse(
     count; if directions cancel, the most recent one is used. Counts are added, and first and last seen span
     all. Visits are joined if at most a minute lies between them (:mod:`memory.merging.visits`). Confidence
     and importance are the highest. Time, state and label are the most recent, and so is the caption, among
-    memories with one. Trajectories of events are averaged where several know a time, and the place is their
-    end. Payloads are joined, and the most recent value wins. Tracks and robots are collected;
-    evidence and provenance are joined line by line.
+    memories with one. The velocity is that of the most recent memory, or unknown if that has none.
+    Trajectories of events are averaged where several know a time, and the place is their end. Payloads are
+    joined, and the most recent value wins. Tracks and robots are collected; evidence and provenance are
+    joined line by line.
 
     Memories of less trusted robots weigh less: their position information, their count in means, and their
     confidence and importance are multiplied by their share of the highest trust. Below half of it they never
@@ -131,6 +132,7 @@ def fuse(
     payload.update(join_robots(ordered))
     yaw = _mean_yaw(np.array([memory.yaw for memory in ordered]), counts)
     caption = next((memory.caption for memory in ordered if memory.caption), "")
+    last = latest
     ways = [way for memory in ordered if (way := trajectory_of(memory)) is not None]
     if len(ordered) > 1 and len(ways) == len(ordered):
         # The place of a movement is its end, so the last one to see it decides.
@@ -146,6 +148,7 @@ def fuse(
         position=position,
         yaw=yaw,
         covariance=covariance if any(memory.covariance is not None for memory in ordered) else None,
+        velocity=last.velocity,
         map_id=latest.map_id,
         kind=latest.kind,
         label=latest.label,

@@ -19,6 +19,10 @@ WAY, END_YAW = "way", "end_yaw"
 MOST_POINTS = 32
 #: Shortest time that two trajectories must have in common, and points at which they are compared.
 _COMMON_S, _POINTS = 0.25, 8
+#: Least time between the points of a joined trajectory.
+_APART_NS = 10_000_000
+#: Time over which a velocity is measured.
+_VELOCITY_S = 0.5
 #: Least distance within which two trajectories are one, of small objects.
 _SMALLEST_M = 0.5
 
@@ -39,6 +43,15 @@ class Trajectory(NamedTuple):
         start = self.time_ns[0]
         wanted, known = (time_ns - start) / 1e9, (self.time_ns - start) / 1e9
         return np.column_stack([np.interp(wanted, known, self.places[:, axis]) for axis in (0, 1)])
+
+    def velocity_at(self, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return (k, 2) metres per second around times within the trajectory."""
+        half_ns = round(_VELOCITY_S / 2 * 1e9)
+        start = np.maximum(time_ns - half_ns, self.time_ns[0])
+        end = np.minimum(time_ns + half_ns, self.time_ns[-1])
+        took_s = np.maximum((end - start) / 1e9, 1e-9)
+        velocity: NDArray[np.float64] = (self.at(end) - self.at(start)) / took_s[:, None]
+        return velocity
 
 
 def trajectory_of(memory: Memory) -> Trajectory | None:
@@ -99,7 +112,7 @@ def distance_between(one: Trajectory, other: Trajectory) -> float:
 
 def joined(trajectories: Sequence[Trajectory]) -> Trajectory:
     """Return the mean of trajectories where several know a time, and otherwise the one that does."""
-    times = np.unique(np.concatenate([one.time_ns for one in trajectories]))
+    times = _apart(np.unique(np.concatenate([one.time_ns for one in trajectories])))
     if len(times) > MOST_POINTS:
         times = times[np.linspace(0, len(times) - 1, MOST_POINTS).round().astype(np.int64)]
     total, count = np.zeros((len(times), 2)), np.zeros(len(times))
@@ -109,6 +122,15 @@ def joined(trajectories: Sequence[Trajectory]) -> Trajectory:
         count += within
     known = count > 0
     return Trajectory(times[known], total[known] / count[known, None])
+
+
+def _apart(times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return rising times without those right after another one, which would be equal in milliseconds."""
+    kept = [int(times[0])]
+    for time_ns in times[1:].tolist():
+        if time_ns - kept[-1] >= _APART_NS:
+            kept.append(time_ns)
+    return np.array(kept, np.int64)
 
 
 class MotionCluster(NamedTuple):

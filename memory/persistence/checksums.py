@@ -27,6 +27,8 @@ class Layout:
         table: name of the table.
         numbers: number columns, each with ``q`` (integer) or ``d`` (real).
         texts: columns with texts or blobs.
+        later: further text columns that are covered only if they are not NULL, so that rows from before they
+            existed keep their checksum.
 
     Attributes:
         struct: packs the key and the numbers.
@@ -34,13 +36,20 @@ class Layout:
     """
 
     def __init__(
-        self, seed: int, table: str, key: str, numbers: dict[str, str], texts: Sequence[str]
+        self,
+        seed: int,
+        table: str,
+        key: str,
+        numbers: dict[str, str],
+        texts: Sequence[str],
+        later: Sequence[str] = (),
     ) -> None:
         self.seed = seed
         self.table = table
         self.key = key
         self.numbers = tuple(numbers)
         self.texts = tuple(texts)
+        self.later = tuple(later)
         self.struct = struct.Struct("<q" + "".join(numbers.values()))
         self.pack = self.struct.pack
         self.split = 1 + len(numbers)
@@ -56,7 +65,10 @@ class Layout:
     def sum_of(self, row: Sequence[Any]) -> int | None:
         """Return the checksum of a selected row, or ``None`` if it cannot be a row of the table."""
         try:
-            return self.sum(row[: self.split], b"\0".join(row[self.split : -1]))
+            texts = row[self.split : -1]
+            if self.later:
+                texts = [text for text in texts if text is not None]
+            return self.sum(row[: self.split], b"\0".join(texts))
         except (struct.error, TypeError):
             return None
 
@@ -85,7 +97,7 @@ MEMORY = Layout(
         "last_seen_ns": "q", "importance": "d", "access_count": "q", "accessed_ns": "q", "vectors": "q",
         "visits": "q",
     },
-    ("map_id", "kind", "label", "state"),
+    ("map_id", "kind", "label", "state"), ("velocity",),
 )  # fmt: skip
 BODY = Layout(2, "body", "id", {}, ("caption", "payload", "evidence", "provenance"))
 POSE = Layout(3, "pose", "chunk", {"spread": "q"}, ("poses",))
@@ -128,7 +140,10 @@ def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Se
     Raises:
         struct.error, TypeError: a value does not fit its column.
     """
-    time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance = scalars
+    (
+        time_ns, map_id, kind, label, confidence, reward, marked, count, first, last, state, importance,
+        velocity,
+    ) = scalars  # fmt: skip
     packed = MEMORY.pack(
         id, time_ns, confidence, reward, marked, count,
         NO_NUMBER if first is None else first,
@@ -138,7 +153,8 @@ def memory_sum(id: int, scalars: Sequence[Any], access: Sequence[Any], parts: Se
         NO_NUMBER if access[1] is None else access[1],
         *parts,
     )  # fmt: skip
-    return crc32("\0".join((map_id, kind, label, state)).encode(), crc32(packed, MEMORY.seed)) - HALF
+    texts = (map_id, kind, label, state) if velocity is None else (map_id, kind, label, state, velocity)
+    return crc32("\0".join(texts).encode(), crc32(packed, MEMORY.seed)) - HALF
 
 
 def body_sum(id: int, texts: Sequence[str]) -> int:
@@ -158,8 +174,13 @@ def memory_sums(ids: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> lis
         values: Iterable[Any] = columns.get(name) or new[name]
         nullable = name in ("first_seen_ns", "last_seen_ns", "importance", "accessed_ns")
         numbers.append(numbers_of(values) if nullable and name in columns else values)
-    texts = zip(*(columns[name] for name in MEMORY.texts), strict=True)
-    return MEMORY.sums(ids, numbers, ["\0".join(row).encode() for row in texts])
+    data = ["\0".join(row) for row in zip(*(columns[name] for name in MEMORY.texts), strict=True)]
+    for values in (columns[name] for name in MEMORY.later):
+        if any(values):
+            data = [
+                text if more is None else f"{text}\0{more}" for text, more in zip(data, values, strict=True)
+            ]
+    return MEMORY.sums(ids, numbers, map(str.encode, data))
 
 
 def body_sums(ids: Sequence[int], columns: Mapping[str, Sequence[str]]) -> list[int]:

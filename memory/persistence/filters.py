@@ -15,12 +15,15 @@ from memory.persistence.sql import Condition
 from memory.query import Filter
 
 
-def column_conditions(filter: Filter, any_of: Callable[[str, Sequence[Any]], Condition]) -> list[Condition]:
+def column_conditions(
+    filter: Filter, any_of: Callable[[str, Sequence[Any]], Condition], moving: str
+) -> list[Condition]:
     """Return the conditions on columns of ``memory``: everything but words and places.
 
     Args:
         filter: filter to express in SQL.
         any_of: the engine's condition for one of many texts.
+        moving: the engine's SQL that is true for a moving object, and NULL if its velocity is unknown.
     """
     found = []
     check_resolved(filter)
@@ -35,6 +38,8 @@ def column_conditions(filter: Filter, any_of: Callable[[str, Sequence[Any]], Con
         found.append(Condition("m.confidence >= ?", (filter.min_confidence,)))
     if filter.marked is not None:
         found.append(Condition("m.marked = ?", (int(filter.marked),)))
+    if filter.moving is not None:
+        found.append(Condition(moving if filter.moving else f"NOT {moving}", ()))
     return found
 
 

@@ -5,6 +5,8 @@ If only the position is NaN, the memory's place is unknown.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -44,6 +46,45 @@ def unpack_covariance(numbers: Sequence[float]) -> NDArray[np.float64]:
     """Return the (3, 3) matrix of its ``SPREAD`` numbers."""
     matrix: NDArray[np.float64] = np.array(numbers, dtype=np.float64)[FULL].reshape(3, 3)
     return matrix
+
+
+def pack_velocity(velocity: Sequence[float] | None, yaw: float) -> str | None:
+    """Return a velocity as JSON: x, y, z in m/s, and the yaw of the memory to which they belong."""
+    if velocity is None:
+        return None
+    x, y, z = velocity
+    return f"[{x!r}, {y!r}, {z!r}, {yaw!r}]"  # Faster than json.dumps, with the same text for finite floats.
+
+
+def unpack_velocity(text: str | None, yaw: float) -> tuple[float, float, float] | None:
+    """Return a velocity, rotated as far as the memory was since it was written; ``None`` if unreadable."""
+    known = None if text is None else _numbers_of(text)
+    if known is None:
+        return None
+    x, y, z, written = known
+    turned = math.remainder(yaw - written, math.tau)
+    if turned == 0.0:
+        return x, y, z
+    sine, cosine = math.sin(turned), math.cos(turned)
+    return cosine * x - sine * y, sine * x + cosine * y, z
+
+
+def moving_of(velocities: Sequence[str | None]) -> NDArray[np.int8]:
+    """Return (n,) int8 of stored velocities: 1 if moving, 0 if standing, -1 if unknown."""
+    found = np.full(len(velocities), -1, np.int8)
+    for row, text in enumerate(velocities):
+        if text is not None and (known := _numbers_of(text)) is not None:
+            found[row] = types.is_moving(*known[:2])
+    return found
+
+
+def _numbers_of(text: str) -> tuple[float, float, float, float] | None:
+    """Return the numbers of a stored velocity; ``None`` if unreadable."""
+    try:
+        x, y, z, yaw = map(float, json.loads(text))
+    except (TypeError, ValueError):
+        return None
+    return x, y, z, yaw
 
 
 def check_covariances(values: ArrayLike, count: int) -> NDArray[np.float64]:

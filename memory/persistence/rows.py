@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import DimensionError, UnknownMemoryError
-from memory.persistence.poses import POSE, pack_covariance, unpack_covariance
+from memory.persistence.poses import (
+    POSE,
+    moving_of,
+    pack_covariance,
+    pack_velocity,
+    unpack_covariance,
+    unpack_velocity,
+)
 from memory.types import MOST_COUNT, MOST_COVARIANCE, MOST_DEPTH, Memory, Visit, check_text, saturated
 
 #: Slot name of :attr:`Memory.embedding`.
@@ -27,7 +34,7 @@ SLOTS = 64
 #: Columns of ``memory`` filled from a :class:`Memory`, after the id.
 SCALARS = (
     "time_ns", "map_id", "kind", "label", "confidence", "reward", "marked", "count", "first_seen_ns",
-    "last_seen_ns", "state", "importance",
+    "last_seen_ns", "state", "importance", "velocity",
 )  # fmt: skip
 #: Columns of ``memory`` that only the store changes.
 ACCESS = ("access_count", "accessed_ns")
@@ -37,7 +44,7 @@ TEXTS = ("caption", "payload", "evidence", "provenance")
 DEFAULTS = {
     "kind": "object", "confidence": 1.0, "reward": 0.0, "marked": 0, "count": 1, "first_seen_ns": None,
     "last_seen_ns": None, "state": "present", "importance": None, "access_count": 0, "accessed_ns": None,
-    "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0,
+    "payload": "{}", "evidence": "", "provenance": "", "vectors": 1, "visits": 0, "velocity": None,
 }  # fmt: skip
 
 #: Stored position of a memory whose place is unknown.
@@ -101,6 +108,7 @@ class Columns(NamedTuple):
         counts, access_counts: (n,) int64.
         accessed_ns: (n,) int64; ``time_ns`` if it was never accessed.
         map_ids, labels, kinds, states: n strings each.
+        moving: (n,) int8, 1 if it moved when it was last observed, 0 if it stood, -1 if unknown.
     """
 
     ids: NDArray[np.int64]
@@ -118,6 +126,7 @@ class Columns(NamedTuple):
     labels: list[str]
     kinds: list[str]
     states: list[str]
+    moving: NDArray[np.int8]
 
     @classmethod
     def of(cls, columns: Sequence[Sequence[Any]], places: NDArray[np.float64]) -> Columns:
@@ -125,7 +134,7 @@ class Columns(NamedTuple):
 
         Args:
             columns: id, time, confidence, reward, importance, mark, count, access count, time of the last
-                access, map, label, kind and state, one value per memory each.
+                access, map, label, kind, state and velocity, one value per memory each.
             places: (n, 4) float64: x, y, z and yaw.
         """
 
@@ -151,6 +160,7 @@ class Columns(NamedTuple):
             labels=list(columns[10]),
             kinds=list(columns[11]),
             states=list(columns[12]),
+            moving=moving_of(columns[13]),
         )
 
 
@@ -228,6 +238,7 @@ def _columns(row: Memory) -> tuple[Any, ...]:
         None if row.last_seen_ns is None else int(row.last_seen_ns),
         row.state,
         None if row.importance is None else float(row.importance),
+        pack_velocity(row.velocity, row.yaw),
         row.caption, dump(row.payload) if row.payload else "{}", row.evidence, row.provenance,
     )  # fmt: skip
 
@@ -431,6 +442,7 @@ class Image(NamedTuple):
             position=None if math.isnan(x) else (x, y, z),
             yaw=yaw,
             covariance=covariance_of(self.covariance),
+            velocity=unpack_velocity(values.pop("velocity"), yaw),
             marked=bool(values.pop("marked")),
             caption=caption,
             payload=load(payload),
@@ -462,7 +474,8 @@ class Image(NamedTuple):
         found = json.loads(text)
         return cls(
             found["id"],
-            tuple(found["memory"][name] for name in SCALARS),
+            # Logs of version 6 have no velocity.
+            tuple(found["memory"].get(name, None) for name in SCALARS),
             tuple(found["memory"][name] for name in ACCESS),
             tuple(math.nan if each is None else each for each in found["pose"]),
             None if found["covariance"] is None else tuple(found["covariance"]),

@@ -26,6 +26,7 @@ _FIELDS: dict[str, tuple[type, tuple[int, ...]]] = {
     "labels": (np.int32, ()),
     "kinds": (np.int32, ()),
     "states": (np.int32, ()),
+    "moving": (np.int8, ()),
     "alive": (np.bool_, ()),
 }
 _CODED = ("map_ids", "labels", "kinds", "states")
@@ -156,6 +157,8 @@ class ColumnCache:
             kept &= part("confidence") >= filter.min_confidence
         if filter.marked is not None:
             kept &= part("marked") == filter.marked
+        if filter.moving is not None:
+            kept &= part("moving") == filter.moving
         if filter.bounds is not None and kept.any():
             kept &= _within(part("positions")[:, :2], filter, kept)
         return kept

@@ -47,6 +47,10 @@ def explain_memory(
     if memory.importance is not None:
         parts["importance"] = memory.importance
         reasons.append(f"its importance was {memory.importance:.2f} when it was stored")
+    if memory.speed_m_s is not None:
+        parts["speed_m_s"] = memory.speed_m_s
+        did = "it moved" if memory.moving else "it stood"
+        reasons.append(f"{did} when it was last seen, at {memory.speed_m_s:.1f} m/s")
     if memory.marked:
         reasons.insert(0, "it is marked, so it is never forgotten automatically")
     if sources:

@@ -128,9 +128,9 @@ def field_in(message: str) -> str | None:
 #: Field names that could also be the first word of a sentence.
 _ONE_WORD = frozenset({
     "text", "embedding", "like", "encoder", "near", "polygon", "between", "labels", "kinds", "states", "k",
-    "order", "time", "ids", "box", "circle", "position", "yaw", "covariance", "kind", "label", "caption",
-    "state", "confidence", "reward", "payload", "evidence", "provenance", "marked", "count", "importance",
-    "what",
+    "order", "time", "ids", "box", "circle", "position", "yaw", "covariance", "velocity", "kind", "label",
+    "caption", "state", "confidence", "reward", "payload", "evidence", "provenance", "marked", "count",
+    "importance", "what",
 })  # fmt: skip
 
 

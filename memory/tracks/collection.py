@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.merging.fusion import unit
-from memory.types import check_integer, check_text
+from memory.types import Velocity, check_integer, check_numbers, check_text
 
 #: Maximum samples of a track; every second one is dropped when it is reached.
 MOST_SAMPLES = 2048
@@ -30,6 +30,7 @@ class Sights:
         labels: n class names.
         scores: (n,) from 0 to 1.
         covariance: (n, 3, 3) of the centres in square metres, or ``None``.
+        velocities: n velocities in m/s along the axes of the map, each or all ``None`` if unknown.
         embeddings: (n, dim) vectors by encoder name; a row of zeros is no vector.
         evidence: path or URL of the raw data.
         payload: further data of the moment, such as ``seen_from``.
@@ -44,6 +45,7 @@ class Sights:
     labels: Sequence[str]
     scores: Sequence[float] | Floats
     covariance: Floats | None = None
+    velocities: Sequence[Velocity | None] | Floats | None = None
     embeddings: Mapping[str, Floats] = field(default_factory=dict)
     evidence: str = ""
     payload: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Sights:
         boxes = np.asarray(self.boxes, np.float64)
         if boxes.shape != (len(numbers), 7) and len(numbers) + boxes.size > 0:
             raise ValueError(f"boxes must have shape ({len(numbers)}, 7), got {boxes.shape}")
-        for name in ("labels", "scores", "covariance"):
+        for name in ("labels", "scores", "covariance", "velocities"):
             value = getattr(self, name)
             if value is not None and len(value) != len(numbers):
                 raise ValueError(f"{name} must have {len(numbers)} rows, one per track, got {len(value)}")
@@ -64,6 +66,9 @@ class Sights:
             raise ValueError("boxes must be finite")
         for label in self.labels:
             check_text("labels", label)
+        if self.velocities is not None:
+            rows = [None if row is None else check_numbers("velocities", row, 3) for row in self.velocities]
+            object.__setattr__(self, "velocities", rows)
         object.__setattr__(self, "track_id", numbers)
         object.__setattr__(self, "boxes", boxes.reshape(-1, 7))
 
@@ -73,7 +78,7 @@ class TrackSamples:
     """All observations of a track so far.
 
     Attributes:
-        times_ns, boxes, variances: of each ``every``-th observation, in order.
+        times_ns, boxes, variances, velocities: of each ``every``-th observation, in order.
         sights: number of observations.
         last_ns: time of the last one.
         score: sum of the scores.
@@ -83,6 +88,7 @@ class TrackSamples:
     times_ns: list[int] = field(default_factory=list)
     boxes: list[NDArray[np.float64]] = field(default_factory=list)
     variances: list[float] = field(default_factory=list)
+    velocities: list[Velocity | None] = field(default_factory=list)
     every: int = 1
     sights: int = 0
     last_ns: int = 0
@@ -99,10 +105,11 @@ class TrackSamples:
             spread = None if sights.covariance is None else sights.covariance[row]
             self.times_ns.append(sights.time_ns)
             self.boxes.append(np.asarray(sights.boxes[row], np.float64))
+            self.velocities.append(None if sights.velocities is None else sights.velocities[row])
             self.variances.append(_UNKNOWN if spread is None else float(spread[0][0] + spread[1][1]) / 2)
             if len(self.times_ns) > MOST_SAMPLES:
                 self.every *= 2
-                for held in (self.times_ns, self.boxes, self.variances):
+                for held in (self.times_ns, self.boxes, self.variances, self.velocities):
                     del held[1::2]
         self.sights += 1
         self.score += score

@@ -15,7 +15,7 @@ class TrackMemories:
     ...     seen = tracks[tracks.row >= 0]
     ...     sights = Sights(
     ...         time_ns=time_ns, track_id=seen.track_id, boxes=seen.map_boxes, labels=seen.labels,
-    ...         scores=seen.scores,
+    ...         scores=seen.scores, velocities=seen.velocity,
     ...     )
     ...     store.observe(things.see(sights))
     >>> store.observe(things.end())

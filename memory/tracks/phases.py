@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: Minimum speed of slow walking, as opposed to standing.
-SLOWEST_M_S = 0.4
+from memory.types import SLOWEST_M_S
+
 #: Distance from which a short track counts as moving.
 SHORTEST_M = 0.5
 #: A short track moves if it drifts by this many standard errors; errors of consecutive boxes are correlated.

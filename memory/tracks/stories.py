@@ -14,7 +14,10 @@ from memory.merging.trajectories import MOST_POINTS, Trajectory, motion_caption,
 from memory.tracks.collection import TrackSamples
 from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import Phase, phases_of
-from memory.types import Memory, Visit
+from memory.types import Memory, Velocity, Visit
+
+#: Time over which boxes show a velocity, and the least time and number of boxes that do.
+_VELOCITY_NS, _LEAST_NS, _LEAST_BOXES = 1_000_000_000, 300_000_000, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,7 @@ def memories_of(
             ends = last and stop == len(times) - 1
             begin, end = int(times[phase.first]), track.last_ns if ends else int(times[phase.last])
             sights = max(1, round(track.sights * (phase.last + 1 - phase.first) / len(times)))
+            velocity = _velocity(track, phase, times, boxes)
             tell = _stay if phase.stood else _way
             parts = tell(track, phase, times, boxes, (end - begin) / 1e9, options)
             named = {f"{name}.{number + 1}" if number else name: [begin, end]}
@@ -91,6 +95,7 @@ def memories_of(
                     **parts,
                     map_id=map_id,
                     label=track.label,
+                    velocity=velocity,
                     confidence=track.confidence,
                     payload=payload,
                     embedding=default,
@@ -106,6 +111,25 @@ def memories_of(
                 )
             )
     return found
+
+
+def _velocity(
+    track: TrackSamples, phase: Phase, times: NDArray[np.int64], boxes: NDArray[np.float64]
+) -> Velocity | None:
+    """Return the velocity at the end of a phase: as observed, or else that of its last second.
+
+    It is unknown if neither the tracker nor enough boxes show it.
+    """
+    observed = track.velocities[phase.last]
+    if observed is not None:
+        return observed
+    rows = np.arange(phase.first, phase.last + 1)
+    rows = rows[times[rows] >= times[phase.last] - _VELOCITY_NS]
+    if len(rows) < _LEAST_BOXES or times[rows[-1]] - times[rows[0]] < _LEAST_NS:
+        return None
+    seconds = (times[rows] - times[rows].mean()) / 1e9
+    x, y, z = (seconds @ boxes[rows, :3] / (seconds @ seconds)).tolist()
+    return x, y, z
 
 
 def _stay(

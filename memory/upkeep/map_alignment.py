@@ -1,4 +1,4 @@
-"""Alignment of the maps of different robots: estimate the motion, move the memories, log the reason."""
+"""Alignment of the maps and clocks of robots: estimate the motion, move the memories, log the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from memory.errors import AlignmentError
-from memory.merging.alignment import Alignment, AlignOptions, estimate
+from memory.merging.align_options import AlignOptions
+from memory.merging.alignment import Alignment, estimate
 from memory.merging.motion import Motion
 from memory.merging.robots import only_robot
 from memory.persistence.database import Database
@@ -43,7 +44,7 @@ class AlignmentResult(NamedTuple):
     Attributes:
         operation: operation that moved the memories, for :meth:`memory.store.MemoryStore.undo`.
         ids: memories that moved.
-        frame: motion from the robot's map into the store's, including earlier alignments.
+        frame: motion from the robot's map and clock into the store's, including earlier alignments.
         estimate: the estimate, whose motion starts from the previous positions; ``None`` if the frame was
             given.
         shift: how far the memories moved.
@@ -121,6 +122,6 @@ def _one_map(mine: list[Memory], robot: str, map_id: str | None) -> str:
 def _reason(robot: str, frame: Motion, found: Alignment | None, shift: Shift) -> str:
     """Return the reason for the log."""
     if frame == Motion():
-        return f"the map of {robot} needs no motion"
+        return f"map and clock of {robot} need no motion"
     text = f"the map of {robot} is {frame}; its memories moved {shift}"
     return text if found is None else f"{text}; {found.things} objects agree within {found.rms_m:.2f} m (RMS)"

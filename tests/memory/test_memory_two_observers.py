@@ -36,9 +36,12 @@ def judging() -> ModuleType:
 
 
 def cars(at: int) -> np.ndarray:
-    """Six cars that move on lanes of their own, and a parked one, at a tenth of a second."""
+    """Six cars on lanes of their own, every other one the other way, and a parked one."""
     starts = [(0.0, 0.0), (7.0, 4.0), (2.0, 9.0), (11.0, 15.0), (5.0, 22.0), (9.0, 30.0)]
-    moving = [[-20.0 + 0.9 * at + x, y, 0.5, *SIZE, 0.0] for x, y in starts]
+    moving = [
+        [(0.9 * at - 20.0 + x) * (-1) ** lane, y, 0.5, *SIZE, math.pi * (lane % 2)]
+        for lane, (x, y) in enumerate(starts)
+    ]
     return np.array([*moving, [8.0, -8.0, 0.5, *SIZE, 1.0]])
 
 
@@ -112,6 +115,21 @@ def test_wrong_poses_double_objects_and_alignment_undoes_that(
     assert len(aligned.memories) == 7
     assert judging.judge(aligned.memories, scene.truth).recall == 1.0
     assert judging.judge(trusting.memories, scene.truth).precision < 0.7
+
+
+@pytest.mark.parametrize("clock_s", [0.1, 0.3, 1.0])
+def test_a_wrong_clock_is_corrected_with_the_pose(
+    scene: Any, scenes: ModuleType, sharing: ModuleType, judging: ModuleType, tmp_path: Path, clock_s: float
+) -> None:
+    late = scenes.disturbed(scene.observers[1], clock_s=clock_s)
+    shared = sharing.share((scene.observers[0], late), tmp_path)
+    assert shared.motion == pytest.approx(Motion(0.0, 0.7, 0.6, shared.motion.clock_ns), abs=0.01)
+    assert shared.motion.clock_ns / 1e9 == pytest.approx(-clock_s, abs=0.005)
+    assert (len(shared.memories), shared.objects) == (7, 7)
+    score = judging.judge(shared.memories, scene.truth)
+    assert (score.precision, score.recall, score.doubled) == (1.0, 1.0, 0)
+    who = [sharing.witnesses(memory, (scene.observers[0], late), shared.motion) for memory in shared.memories]
+    assert sorted(one["roadside"] for one in who) == ["in view"] + ["saw it"] * 6
 
 
 def test_lost_frames_and_clocks(scene: Any, scenes: ModuleType) -> None:

@@ -3,10 +3,11 @@
     python -m benchmarks.memory.objects.two_observers
 
 A vehicle and a roadside unit see the same intersection. Each remembers what it saw in a store of its own;
-`recall sync` brings both into one store, `align` estimates the error of the roadside unit's position, and
-`consolidate` merges. Boxes are the labels of each side without identities, or those of our detector. A
-simulated street has exact truth. Then the poses, clocks and messages of the roadside unit are disturbed, and
-each process is killed. Data: ``$SPARSIGHT_DATA/dair_v2x``, by default below ``../shared/data``.
+`recall sync` brings both into one store, `align` estimates the error of the roadside unit's position and
+clock, and `consolidate` merges. Boxes are the labels of each side without identities, or those of our
+detector. A simulated street has exact truth. Then the poses, clocks and messages of the roadside unit are
+disturbed, and each process is killed. Data: ``$SPARSIGHT_DATA/dair_v2x``, by default below
+``../shared/data``.
 """
 
 from __future__ import annotations
@@ -25,17 +26,27 @@ from benchmarks.lib.demos import demo_module
 from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
+from benchmarks.memory.objects.scan_times import scan_delay_s
 from benchmarks.publish.screen import tables
 from memory.merging.motion import Motion
 from memory.merging.robots import seen_by
 from memory.merging.tracks import things_of
 
-#: Disturbances of the roadside unit, by name.
-DISTURBED: dict[str, dict[str, Any]] = {
+#: Disturbances of the roadside unit, by name: of its clock alone, and all.
+CLOCKS: dict[str, dict[str, Any]] = {
     "clock 0.1 s late": {"clock_s": 0.1},
     "clock 0.2 s late": {"clock_s": 0.2},
     "clock 0.5 s late": {"clock_s": 0.5},
     "clock 1 s late": {"clock_s": 1.0},
+    "clock 0.5 s early": {"clock_s": -0.5},
+    "clock 0.5 s late, shifted by 1 m, turned by 1 degree": {
+        "clock_s": 0.5,
+        "shift_m": (1.0, 0.0),
+        "turn_rad": math.radians(1.0),
+    },
+}
+DISTURBED: dict[str, dict[str, Any]] = {
+    **CLOCKS,
     "shifted by 1 m": {"shift_m": (1.0, 0.0)},
     "shifted by 2 m": {"shift_m": (0.0, -2.0)},
     "turned by 1 degree": {"turn_rad": math.radians(1.0)},
@@ -62,15 +73,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         scene = scenes.simulated_scene(frames=10)
         studies.append(study(scene, "simulated, visible boxes"))
-        disturbed = disturbances(scene, {"shifted by 1 m": DISTURBED["shifted by 1 m"]})
+        named = ("clock 0.5 s late", "shifted by 1 m")
+        disturbed = disturbances(scene, "simulated", {name: DISTURBED[name] for name in named})
+        delay_s = None
     else:
+        delay_s = scan_delay_s(folder / "vehicle-side")
         labels = scenes.dair_scene(folder, None)
         studies.append(study(only_pairs(labels), "labels, 28 frames"))
         studies.append(study(labels, "labels, all 82 frames"))
         found = scenes.dair_scene(folder, scenes.detecting(options.weights))
         studies.append(study(found, "our detector, all 82 frames"))
         studies.append(study(scenes.simulated_scene(), "simulated, visible boxes, 80 frames"))
-        disturbed = disturbances(found, DISTURBED)
+        street = scenes.simulated_scene(frames=80)
+        disturbed = disturbances(found, "our detector", DISTURBED)
+        disturbed += disturbances(street, "simulated, visible boxes, 160 frames", CLOCKS)
         killed = kills(found, options.kills)
     values = result(
         "two_observers",
@@ -79,9 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         studies=studies,
         disturbed=disturbed,
         killed=killed,
+        scan_delay_s=delay_s,
         notes=[
             "precision: share of the objects stated at a labelled time that are labelled, each counted once",
             "doubled: further memories of a labelled object; both: objects that both observers saw",
+            "clocks trusted: align looks for no difference of the clocks",
+            "clock: seconds that align added to the roadside unit's times; none if it could not be compared",
+            "scan_delay_s: median time of a labelled object's points after the time of the vehicle's scan",
             "offset: from the roadside unit's map to the vehicle's, at the objects that both labelled",
         ],
     )
@@ -119,7 +139,15 @@ def study(scene: Any, name: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             shared = sharing.share(scene.observers, Path(folder), **how)
         sides[words] = _row(shared.memories, scene, judging, before=shared.before)
-    sides["both, aligned"] = _row(whole.memories, scene, judging, before=whole.before)
+    with tempfile.TemporaryDirectory() as folder:
+        trusting = sharing.share(scene.observers, Path(folder), trust_clocks=True)
+    rows = {"both, aligned, clocks trusted": trusting, "both, aligned": whole}
+    for words, shared in rows.items():
+        sides[words] = {
+            **_row(shared.memories, scene, judging, before=shared.before),
+            "aligned": aligned(scene, shared),
+            "refused": shared.refused,
+        }
     witnesses = [sharing.witnesses(memory, scene.observers, moved) for memory in whole.memories]
     return {
         "name": name,
@@ -129,8 +157,6 @@ def study(scene: Any, name: str) -> dict[str, Any]:
         "labels_at_a_time": [min(sizes := [len(one.labels) for one in scene.truth]), max(sizes)],
         "stated_offset_m": list(scene.stated_m),
         "labelled_offset_m": list(scene.offset_m),
-        "aligned": aligned(scene, whole.motion),
-        "refused": whole.refused,
         "sides": sides,
         "witnesses": {
             one.name: dict(Counter(each[one.name] for each in witnesses)) for one in scene.observers
@@ -138,13 +164,18 @@ def study(scene: Any, name: str) -> dict[str, Any]:
     }
 
 
-def aligned(scene: Any, motion: Motion | None) -> dict[str, Any] | None:
-    """Return the shift of an alignment in the middle of what both could see, and its turn."""
+def aligned(scene: Any, shared: Any) -> dict[str, Any] | None:
+    """Return the shift of an alignment in the middle of what both could see, its turn and its clock."""
+    motion = shared.motion
     if motion is None:
         return None
     middle = np.mean([box[:2] for one in scene.truth for box in one.boxes], axis=0)
     ((x, y),) = motion.points(middle[None]) - middle
-    return {"shift_m": [round(float(x), 3), round(float(y), 3)], "turn_deg": math.degrees(motion.yaw_rad)}
+    return {
+        "shift_m": [round(float(x), 3), round(float(y), 3)],
+        "turn_deg": math.degrees(motion.yaw_rad),
+        "clock_s": round(motion.clock_ns / 1e9, 4) if shared.clock_known else None,
+    }
 
 
 def _row(memories: Sequence[Any], scene: Any, judging: Any, before: int | None = None) -> dict[str, Any]:
@@ -162,8 +193,14 @@ def _row(memories: Sequence[Any], scene: Any, judging: Any, before: int | None =
     }
 
 
-def disturbances(scene: Any, disturbed: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Share the memory while the second observer is wrong in some way."""
+def disturbances(scene: Any, boxes: str, disturbed: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Share the memory while the second observer is wrong in some way.
+
+    Args:
+        scene: what both saw.
+        boxes: name of the source of the boxes.
+        disturbed: disturbances by name.
+    """
     sharing, judging, scenes = (demo_module("observers", name) for name in ("sharing", "judging", "scenes"))
     vehicle, roadside = scene.observers
     cases: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -181,9 +218,10 @@ def disturbances(scene: Any, disturbed: dict[str, dict[str, Any]]) -> list[dict[
             trusting = sharing.share(observers, Path(folder), align=False, **how)
         rows.append(
             {
+                "boxes": boxes,
                 "name": name,
                 "refused": shared.refused,
-                "aligned": aligned(scene, shared.motion),
+                "aligned": aligned(scene, shared),
                 "with": _row(shared.memories, scene, judging),
                 "without": _row(trusting.memories, scene, judging),
             }

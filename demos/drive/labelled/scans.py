@@ -224,5 +224,6 @@ def _sights(
         labels=list(labels),
         scores=np.ones(len(labels)) if tracks is None else tracks.scores,
         covariance=None if tracks is None else tracks.covariance[:, :3, :3],
+        velocities=None if tracks is None else tracks.velocity,
         evidence=moment.frame.frame_id,
     )

@@ -1,4 +1,4 @@
-"""``recall align``: align the map of a robot with the store's map."""
+"""``recall align``: align the map and clock of a robot with those of the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 from typing import Any
 
 from memory.cli.console import add_command, counted, print_json, say, split_words, undoing
-from memory.merging.alignment import AlignOptions
+from memory.merging.align_options import AlignOptions
+from memory.merging.alignment import Alignment
 from memory.merging.motion import Motion
 from memory.store import MemoryStore
 
@@ -30,6 +31,11 @@ def add_parser(commands: Any) -> None:
         "--within", type=float, default=usual.most_shift_m, metavar="M",
         help="maximum distance by which a memory may be moved, in metres (default: any)",
     )  # fmt: skip
+    parser.add_argument(
+        "--clock", type=float, default=usual.most_clock_s, metavar="S",
+        help="maximum difference between the clocks to correct, in seconds; 0 trusts the clocks"
+        " (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--reset", action="store_true", help="remove the alignment")
 
 
@@ -37,7 +43,10 @@ def run(options: argparse.Namespace) -> int:
     """Estimate the alignment and move the robot's memories."""
     folder, _ = split_words(options)
     gates = AlignOptions(
-        tolerance_m=options.tolerance, least_things=options.least, most_shift_m=options.within
+        tolerance_m=options.tolerance,
+        least_things=options.least,
+        most_shift_m=options.within,
+        most_clock_s=options.clock,
     )
     frame = Motion() if options.reset else None
     with MemoryStore.open(folder, create=False) as store:
@@ -59,7 +68,19 @@ def run(options: argparse.Namespace) -> int:
             f"rotation {turn}, standard deviation {sigma}; position standard deviation {found.sigma_m:.2f} m,"
             f" {found.farthest_sigma_m:.2f} m for the farthest object"
         )
+        say(_clock(found, options.robot))
     where = "equals the store's map" if done.frame == Motion() else f"is aligned: {done.frame}"
     say(f"the robot's map {where}; moved {counted(len(done.ids))} {done.shift}")
     say(f"undo with: {undoing(folder, done.operation)}")
     return 0
+
+
+def _clock(found: Alignment, robot: str) -> str:
+    """Return what is known about the clock."""
+    if found.clock_sigma_s is None:
+        return f"the clock of {robot} was not compared; times stay"
+    by_s = found.motion.clock_ns / 1e9
+    within = f"standard deviation {found.clock_sigma_s:.3f} s"
+    if by_s == 0.0:
+        return f"the clock of {robot} agrees, {within}"
+    return f"the clock of {robot} is {abs(by_s):.3f} s {'behind' if by_s > 0 else 'ahead'}, {within}"

@@ -281,7 +281,7 @@ def _what(words: list[str], options: argparse.Namespace) -> Any:
 def _unused(question: str, options: argparse.Namespace) -> list[str]:
     """Return the given options that the question does not use."""
     usual = {"k": 10, "gap": 60.0, "min_confidence": 0.0}
-    every = {name for names in _TAKES.values() for name in names} | {"min_confidence", "embedding"}
+    every = {name for names in _TAKES.values() for name in names} | {"min_confidence", "embedding", "moving"}
     useful = {"map", *_TAKES.get(question, ()), *(("embedding",) if question in _ABOUT_SOMETHING else ())}
     given = (name for name in every - useful if getattr(options, name) != usual.get(name))
     return sorted(name.replace("_", "-") for name in given)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from memory.errors import UndoError
 from memory.merging.motion import Motion
 from memory.merging.robots import only_robot
-from memory.persistence import poses
 from memory.persistence.engine import engine_of
 from memory.persistence.ids import concat
+from memory.persistence.log.images import moved_image
 from memory.persistence.log.journal import LogEntry, read_entries, undone_after
-from memory.persistence.rows import Image, poses_of
+from memory.persistence.rows import Image
 from memory.persistence.sql import Connection
 from memory.types import Memory
 
@@ -39,7 +39,7 @@ def read_frames(connection: Connection, until: int = 2**62) -> dict[tuple[str, s
 
 
 def in_frame(memory: Memory, frames: Frames) -> Memory:
-    """Move a memory that one robot alone saw into the store's map; others stay."""
+    """Move a memory that one robot alone saw into the store's map and clock; others stay."""
     robot = only_robot(memory) if frames else None
     return memory if robot is None else frames.get((robot, memory.map_id), Motion()).memory(memory)
 
@@ -53,28 +53,28 @@ def realign(images: list[Image], was: Frames, now: Frames) -> list[Image]:
         memory = image.memory()
         key = only_robot(memory) or "", memory.map_id
         motion = now.get(key, Motion()).after(was.get(key, Motion()).inverse())
-        if now.get(key) != was.get(key):
-            pose = tuple(poses_of([motion.memory(memory)])[0].tolist())
-            image = image._replace(pose=pose[: poses.POSE], covariance=pose[poses.POSE :] or None)
-        found.append(image)
+        found.append(image if now.get(key) == was.get(key) else moved_image(image, motion))
     return found
 
 
-def seen_alone(connection: Connection, robot: str, map_id: str) -> list[Memory]:
-    """Return what one robot alone saw in a map, by rising id, without vectors."""
+def seen_alone(connection: Connection, robot: str, map_id: str, *, vectors: bool = False) -> list[Image]:
+    """Return the images of what one robot alone saw in a map, by rising id."""
     rows = connection.execute("SELECT id FROM memory WHERE map_id = ? ORDER BY id", (map_id,)).fetchall()
     ids = [id for (id,) in rows]
     found = []
     for at in range(0, len(ids), _PORTION):
-        part = engine_of(connection).read_images(connection, ids[at : at + _PORTION], vectors=False)
-        found += [memory for memory in (image.memory() for image in part) if only_robot(memory) == robot]
+        part = engine_of(connection).read_images(connection, ids[at : at + _PORTION], vectors=vectors)
+        found += [image for image in part if only_robot(image.memory()) == robot]
     return found
 
 
 def ids_moved_by(connection: Connection, generation: int) -> NDArray[np.int64]:
-    """Return the (n,) int64 ids whose poses an operation changed."""
+    """Return the (n,) int64 ids whose poses or times an operation changed."""
     blobs = connection.execute("SELECT ids FROM log_pose WHERE generation = ?", (generation,)).fetchall()
-    return concat([np.frombuffer(blob, "<i8") for (blob,) in blobs])
+    rows = connection.execute(
+        "SELECT id FROM log_row WHERE generation = ? AND what = 'changed'", (generation,)
+    ).fetchall()
+    return concat([np.array(rows, np.int64).ravel(), *(np.frombuffer(blob, "<i8") for (blob,) in blobs)])
 
 
 def check_frame(connection: Connection, entry: LogEntry) -> None:
@@ -89,7 +89,7 @@ def check_frame(connection: Connection, entry: LogEntry) -> None:
     if first.operation != OPERATION:
         return
     robot, map_id = first.detail["robot"], first.detail["map"]
-    there = {memory.id for memory in seen_alone(connection, robot, map_id)}
+    there = {image.id for image in seen_alone(connection, robot, map_id)}
     if there - set(ids_moved_by(connection, entry.generation).tolist()):
         raise UndoError(
             f"memories of {robot} that came after operation {entry.generation} depend on it. Align the map"

@@ -14,6 +14,7 @@ from memory.persistence import meta, poses
 from memory.persistence.checksums import LOG_POSE, MEMORY
 from memory.persistence.engine import engine_of
 from memory.persistence.log import alignment, observations
+from memory.persistence.log.images import image_of, moved_image
 from memory.persistence.log.journal import (
     Counters,
     check_undoable,
@@ -24,7 +25,7 @@ from memory.persistence.log.journal import (
     write_rows,
 )
 from memory.persistence.log.observations import Observations
-from memory.persistence.rows import SCALARS, TEXTS, Image, PreparedRows, join, poses_of
+from memory.persistence.rows import SCALARS, Image, PreparedRows, join, poses_of
 from memory.persistence.sql import Connection
 
 #: Columns of ``memory`` that counted observations change.
@@ -123,17 +124,6 @@ def update_places(connection: Connection, counters: Counters, *, moved: bool = T
     last_id = counters.next_id - 1
     engine = engine_of(connection)
     counters.placed = engine.update_places(connection, last_id, counters.placed, moved=moved)
-
-
-def image_of(old: Image, prepared: PreparedRows) -> Image:
-    """Return the image that updating a row leads to."""
-    vectors = {name: blobs[0] for name, (_, blobs, _) in prepared.vectors.items()}
-    scalars = tuple(prepared.scalars[name][0] for name in SCALARS)
-    texts = tuple(prepared.texts[name][0] for name in TEXTS)
-    pose = tuple(prepared.poses[0].tolist())
-    covariance = pose[poses.POSE :] or None
-    seen = prepared.visits.get(0, ())
-    return Image(old.id, scalars, old.access, pose[: poses.POSE], covariance, texts, vectors, seen)
 
 
 def undo(connection: Connection, counters: Counters, generation: int) -> OperationResult:
@@ -250,7 +240,7 @@ def align(
     frame: Motion,
     detail: Mapping[str, Any],
 ) -> OperationResult:
-    """Move what one robot alone saw in a map by a frame, now and for later memories.
+    """Move what one robot alone saw in a map by a frame, now and for later memories; times as well.
 
     Args:
         frame: motion from the robot's map into the store's; it replaces an earlier one.
@@ -259,14 +249,19 @@ def align(
         The operation and the ids that moved.
     """
     motion = frame.after(alignment.read_frames(connection).get((robot, map_id), Motion()).inverse())
-    found = [motion.memory(memory) for memory in alignment.seen_alone(connection, robot, map_id)]
+    images = alignment.seen_alone(connection, robot, map_id, vectors=motion.clock_ns != 0)
     logged = {**detail, "robot": robot, "map": map_id, "frame": list(frame)}
     generation = write_entry(connection, counters, alignment.OPERATION, logged)
-    ids = np.array([memory.id for memory in found], dtype=np.int64)
-    if len(ids):
-        move(connection, counters, generation, ids, poses_of(found))
-        update_places(connection, counters)
-    return OperationResult(generation, ids.tolist())
+    ids = [image.id for image in images]
+    after = [moved_image(image, motion) for image in images]
+    if motion.clock_ns:
+        write_rows(connection, generation, "changed", ids, images)
+        engine_of(connection).replace_images(connection, counters.slots, images, after)
+    elif ids:
+        table = poses_of([image.memory() for image in after])
+        move(connection, counters, generation, np.array(ids, dtype=np.int64), table)
+    update_places(connection, counters)
+    return OperationResult(generation, ids)
 
 
 def move(

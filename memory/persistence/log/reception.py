@@ -195,12 +195,16 @@ def receive(
     here_of_sent, here_of_gone = known.local_ids(theirs).tolist(), known.local_ids(batch.gone).tolist()
     fates = _Fates(connection, counters, may_undo, {*here_of_sent, *here_of_gone})
     lost = known.lost(batch)
+
+    def here_of(memory: Memory) -> Memory:
+        return in_frame(_attribute_to(memory, batch.robot), known.frames)
+
     add: list[Memory] = []
     update: list[Memory] = []
     remove: list[int] = []
     kept = 0
     for memory, here in zip(sent, here_of_sent, strict=True):
-        another = not here or (here in lost and not fates.is_same(here, memory))
+        another = not here or (here in lost and not fates.is_same(here, here_of(memory)))
         fate = "gone there" if another else fates.fate(here)
         if fate == "there":
             update.append(replace(memory, id=here))
@@ -218,9 +222,6 @@ def receive(
     images = engine_of(connection).read_images(connection, [*changing, *remove])
     before = {image.id: image for image in images}
     slots = counters.slots
-
-    def here_of(memory: Memory) -> Memory:
-        return in_frame(_attribute_to(memory, batch.robot), known.frames)
 
     new = prepare([here_of(replace(memory, id=None)) for memory in add], slots)
     stated = fates.with_local_states([here_of(memory) for memory in update], before)

@@ -139,6 +139,23 @@ AREAS = Migration(
 )
 
 
+#: Columns that were added later are granted to the writers of then.
+MOVING = Migration(
+    "velocities",
+    (
+        "ALTER TABLE memory ADD COLUMN velocity text",
+        "DROP TRIGGER own_only ON memory",
+        f"CREATE TRIGGER own_only BEFORE DELETE OR UPDATE OF {', '.join((*_KEPT, 'velocity'))} ON memory"
+        " FOR EACH ROW WHEN (OLD.writer <> session_user) EXECUTE FUNCTION own_only()",
+        """DO $$ DECLARE each name; BEGIN
+            FOR each IN SELECT role FROM access WHERE writes LOOP
+                EXECUTE format('GRANT INSERT (velocity), UPDATE (velocity) ON memory TO %I', each);
+            END LOOP;
+        END $$""",
+    ),
+)
+
+
 class Access(NamedTuple):
     """Rights of a role.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from memory.persistence import meta
 from memory.persistence.postgres import words
-from memory.persistence.postgres.access import AREAS, GUARDED, SETTLED
+from memory.persistence.postgres.access import AREAS, GUARDED, MOVING, SETTLED
 from memory.persistence.postgres.parts import IN_PARTS
 from memory.persistence.sql import Connection, Migration
 
@@ -102,7 +102,7 @@ UNPLACED = Migration("positions may be unknown", ())
 FOLDED = Migration("words of every script", ())
 
 #: Version ``n`` is the state after the first ``n`` migrations.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED, FOLDED, AREAS)
+MIGRATIONS: tuple[Migration, ...] = (VERSION_1, IN_PARTS, GUARDED, SETTLED, UNPLACED, FOLDED, AREAS, MOVING)
 #: SQL of the bytes of tables and indexes.
 SIZE = (
     "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class AS c"

@@ -16,12 +16,19 @@ from memory.persistence.postgres.images import array
 from memory.persistence.rows import ORDERS, RANKED, Columns, Order, TextHits
 from memory.persistence.sql import Condition, where
 from memory.query import Filter
+from memory.types import SLOWEST_M_S
 
+#: Condition that an object moves; NULL if its velocity is unknown. A distance does not underflow.
+MOVING = (
+    "(point((m.velocity::json->>0)::double precision, (m.velocity::json->>1)::double precision)"
+    f" <-> point(0, 0) >= {SLOWEST_M_S!r})"
+)
 #: Condition that no memory matches.
 NOTHING = Condition("false", ())
 COLUMNS = (
     "m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count, m.access_count,"
-    " coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state, m.x, m.y, m.z, m.yaw"
+    " coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state, m.velocity,"
+    " m.x, m.y, m.z, m.yaw"
 )
 
 
@@ -42,7 +49,7 @@ def conditions(connection: Any, filter: Filter) -> list[Condition]:
 
 def row_conditions(connection: Any, filter: Filter) -> list[Condition]:
     """Return the conditions that each memory passes by itself."""
-    found = column_conditions(filter, any_text)
+    found = column_conditions(filter, any_text, MOVING)
     if filter.bounds is not None:
         x0, y0, x1, y1 = filter.bounds
         # Edges included.
@@ -176,6 +183,6 @@ def scan_columns(
     if limit >= 0:
         sql, parameters = f"{sql} LIMIT ?", (*parameters, limit)
     rows = connection.execute(sql, parameters).fetchall()
-    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 17
-    places = [np.array(column, dtype=np.float64) for column in columns[13:]]
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 18
+    places = [np.array(column, dtype=np.float64) for column in columns[14:]]
     return Columns.of(columns, np.stack(places, axis=1))

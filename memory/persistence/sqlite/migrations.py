@@ -190,8 +190,21 @@ VERSION_6 = Migration(
     ),
 )
 
+VERSION_7 = Migration(
+    "velocities, whose checksums cover them where they are known",
+    ("ALTER TABLE memory ADD COLUMN velocity TEXT",),
+)
+
 #: Version ``n`` is the state after the first ``n`` migrations.
-MIGRATIONS: tuple[Migration, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6)
+MIGRATIONS: tuple[Migration, ...] = (
+    VERSION_1,
+    VERSION_2,
+    VERSION_3,
+    VERSION_4,
+    VERSION_5,
+    VERSION_6,
+    VERSION_7,
+)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -18,7 +18,12 @@ from memory.persistence.sql import Condition, read_maps, where
 from memory.persistence.sqlite import places
 from memory.persistence.sqlite.text_index import expression as expression_of
 from memory.query import Filter
+from memory.types import SLOWEST_M_S
 
+#: Condition that an object moves; NULL if its velocity is unknown.
+MOVING = "({x} * {x} + {y} * {y} >= {least!r})".format(
+    x="json_extract(m.velocity, '$[0]')", y="json_extract(m.velocity, '$[1]')", least=SLOWEST_M_S**2
+)
 #: Index entries counted to decide whether something is common.
 COUNTED = 2048
 #: Most ids of a place or of words that are looked up individually; more are compared with the columns.
@@ -43,7 +48,7 @@ def is_any(column: str, values: Sequence[Any]) -> Condition:
 
 def conditions_of(connection: sqlite3.Connection, filter: Filter) -> list[Condition]:
     """Return the column conditions, with the maps listed if an index over maps could then help."""
-    found = column_conditions(filter, is_any)
+    found = column_conditions(filter, is_any, MOVING)
     if filter.map_id is None and (filter.labels is not None or filter.between_ns is not None):
         found.append(is_any("m.map_id", read_maps(connection)))
     return found
@@ -115,10 +120,10 @@ def select_ids(
     if limit is not None and limit < 0:
         raise ValueError(f"limit must not be negative, got {limit}")
     allowed = indexed_ids(connection, filter)
-    if allowed is not None and order == "id" and not column_conditions(filter, is_any):
+    if allowed is not None and order == "id" and not column_conditions(filter, is_any, MOVING):
         return allowed[:limit]
     if allowed is not None and len(allowed) <= FEW:
-        conditions, allowed = [id_condition(allowed), *column_conditions(filter, is_any)], None
+        conditions, allowed = [id_condition(allowed), *column_conditions(filter, is_any, MOVING)], None
     else:
         pairs = None if limit is None or order == "id" else pairs_of(connection, filter)
         if filter.kinds is not None and filter.labels is None and pairs is not None:
@@ -138,7 +143,7 @@ def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np
     """Return which of the rising ids match."""
     allowed = indexed_ids(connection, filter) if len(ids) else None
     kept = ids if allowed is None else ids[among(ids, allowed)]
-    conditions = column_conditions(filter, is_any)
+    conditions = column_conditions(filter, is_any, MOVING)
     if len(kept) and conditions:
         clause, parameters = where([id_condition(kept), *conditions])
         sql = f"SELECT m.id AS id FROM memory AS m{clause} ORDER BY m.id"
@@ -176,12 +181,13 @@ def select_by_pair(
         states=filter.states,
         min_confidence=filter.min_confidence,
         marked=filter.marked,
+        moving=filter.moving,
     )
     for map_id, label in pairs:
         here = [Condition("m.map_id = ?", (map_id,))]
         if label is not None:
             here.append(Condition("m.label = ?", (label,)))
-        clause, parameters = where(here + column_conditions(rest, is_any))
+        clause, parameters = where(here + column_conditions(rest, is_any, MOVING))
         index = "memory_time" if label is None else "memory_label"
         source = f"memory AS m INDEXED BY {index}{clause}"
         sql = f"SELECT m.time_ns, m.id FROM {source} ORDER BY {ORDERS[order]} LIMIT ?"
@@ -212,7 +218,7 @@ def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
         sql = "SELECT count(*) FROM words WHERE words MATCH ?"
         return 0 if expression is None else int(connection.execute(sql, (expression,)).fetchone()[0])
     allowed = indexed_ids(connection, filter)
-    conditions = column_conditions(filter, is_any)
+    conditions = column_conditions(filter, is_any, MOVING)
     if allowed is not None and not conditions:
         return len(allowed)
     if allowed is not None and len(allowed) <= FEW:

@@ -308,7 +308,8 @@ def scan_columns(
     """Return columns by rising id: a range, or the existing ones of ``ids``."""
     select = (
         "SELECT m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count,"
-        " m.access_count, coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state FROM "
+        " m.access_count, coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state,"
+        " m.velocity FROM "
     )
     if ids is None:
         sql = select + "memory AS m WHERE m.id > ? ORDER BY m.id LIMIT ?"
@@ -316,7 +317,7 @@ def scan_columns(
     else:
         sql = select + "json_each(?) AS j CROSS JOIN memory AS m ON m.id = j.value ORDER BY m.id"
         cursors = (connection.execute(sql, (json.dumps(chunk),)) for chunk in chunks(sorted(set(ids))))
-    columns: list[list[Any]] = [[] for _ in range(13)]
+    columns: list[list[Any]] = [[] for _ in range(14)]
     for cursor in cursors:
         while rows := cursor.fetchmany(STRETCH):
             for column, values in zip(columns, zip(*rows, strict=True), strict=True):
@@ -335,6 +336,10 @@ def selection(layout: Layout) -> str:
         f"CASE typeof(t.{name}) WHEN '{checksums.kind_of(name)}' THEN CAST(t.{name} AS BLOB)"
         " WHEN 'null' THEN x'ff' ELSE x'fe' END"
         for name in layout.texts
+    ]
+    parts += [
+        f"CASE typeof(t.{name}) WHEN 'text' THEN CAST(t.{name} AS BLOB) WHEN 'null' THEN NULL ELSE x'fe' END"
+        for name in layout.later
     ]
     return f"SELECT t.{layout.key}, {', '.join(parts)}, t.crc FROM {layout.table} AS t"
 

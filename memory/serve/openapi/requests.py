@@ -64,6 +64,7 @@ class MemoryRecord(TypedDict, total=False):
     z: Number | None
     yaw: Number | None
     covariance: Annotated[list[Annotated[list[Number], Field(fail_fast=True)]], Field(fail_fast=True)] | None
+    velocity: Annotated[Point | None, Field(description="x, y, z in m/s in the map frame")]
     map_id: Name | None
     kind: Kind | None
     label: Name | None
@@ -115,6 +116,9 @@ class QueryBody(Body):
     states: States | None = None
     map_id: Name | None = None
     min_confidence: Number = 0.0
+    moving: Flag | None = Field(
+        None, description="true: moved when last observed, false: stood; unknown is neither"
+    )
     k: Annotated[Integer, Field(ge=1)] = 10
     order: Order | None = None
     aggregate: Flag = Field(False, description="also return attention weights and the aggregated vector")

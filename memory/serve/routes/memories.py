@@ -76,6 +76,9 @@ async def filter_of(
     map_id: str | None = None,
     min_confidence: Annotated[float, Query(allow_inf_nan=False)] = 0.0,
     marked: bool | None = None,
+    moving: Annotated[
+        bool | None, Query(description="true: moved when last observed, false: stood; unknown is neither")
+    ] = None,
     start: Annotated[str | None, Query(description="first time, ISO 8601 or nanoseconds")] = None,
     end: Annotated[str | None, Query(description="last time; a date includes the whole day")] = None,
     box: Annotated[str | None, Query(description="x0,y0,x1,y1 in metres")] = None,
@@ -104,7 +107,8 @@ async def filter_of(
     place: dict[str, Any] = {"box": _numbers("box", box), "circle": _numbers("circle", circle)}
     return Filter(
         text=text, labels=label or None, kinds=kind, states=state, map_id=map_id,
-        min_confidence=min_confidence, marked=marked, between_ns=between, area=area, **place,
+        min_confidence=min_confidence, marked=marked, moving=moving, between_ns=between,
+        area=area, **place,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,27 @@ def test_parts_alone_and_together(recall: Recall, store: Path, options: str, exp
         assert sorted(found) == expected
     else:
         assert found == expected
+
+
+def test_by_movement(recall: Recall, store: Path, tmp_path: Path) -> None:
+    lines = [
+        {"time": f"2026-03-0{day}T00:00:00Z", "label": "van", "velocity": velocity}
+        for day, velocity in ((1, [3.0, 4.0, 0.0]), (2, [0.1, 0.0]), (3, None))
+    ]
+    source = tmp_path / "vans.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert recall("import", store, source).status == 0
+    fast, slow, unknown = sorted(ids(recall("query", store, "--json", "--label", "van")))
+    assert ids(recall("query", store, "--json", "--moving")) == [fast]
+    assert ids(recall("query", store, "--json", "--standing")) == [slow]
+    hits = recall("query", store, "--json", "--moving").json["hits"]
+    assert hits[0]["memory"]["velocity"] == [3.0, 4.0, 0.0]
+    explained = recall("explain", store, str(fast))
+    assert "it moved when it was last seen, at 5.0 m/s" in explained.output
+    assert "m/s" not in recall("explain", store, str(unknown)).output
+    with pytest.raises(SystemExit):
+        recall("query", store, "--moving", "--standing")
+    assert "--moving" in recall("ask", store, "how-many", "van", "--moving").remarks
 
 
 def test_by_state(recall: Recall, store: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from memory.exchange.detections import DetectionOptions, is_detections, memories_from_frame
 from memory.exchange.poses import Pose, Poses
+from perception import Tracker
 from perception.types import Detections
 
 FRAME: dict[str, Any] = {
@@ -72,6 +73,43 @@ def test_in_the_map() -> None:
         assert memory.map_id == "city"
         np.testing.assert_array_equal(memory.covariance, np.eye(3))
         assert -math.pi < memory.yaw <= math.pi
+
+
+def test_velocities_lie_along_the_axes_of_the_map() -> None:
+    quarter = math.pi / 2
+    own = {"pose": {"map_from_lidar": turned(quarter, 1.0, 2.0, 0.0)[:3].tolist()}}
+    # Of a detector: along x and y of the LiDAR, which looks along y of the map.
+    car, walker = memories_from_frame(FRAME | own | {"velocities": [[8.0, 1.0], None]}, 0, DetectionOptions())
+    assert car.velocity == pytest.approx((-1.0, 8.0, 0.0))
+    assert walker.velocity is None
+    # Of tracks: already in the map that the pose leads to. They count before those of the detector.
+    tracked = {"velocity": [[3.0, 4.0, 0.1], [0.0, 0.2, 0.0]], "velocities": [[8.0, 1.0], None]}
+    car, walker = memories_from_frame(FRAME | own | tracked, 0, DetectionOptions())
+    assert car.velocity == pytest.approx((3.0, 4.0, 0.1))
+    assert (car.speed_m_s, car.moving, walker.moving) == (pytest.approx(5.0), True, False)
+    # Other poses lead to another map, which is turned here.
+    other = DetectionOptions(poses=make_poses(Pose(), Pose(turned(2 * quarter, 0.0, 0.0, 0.0))))
+    assert memories_from_frame(FRAME | own | tracked, 0, other)[0].velocity == pytest.approx((-4.0, 3.0, 0.1))
+    # Relative to a sensor that may move, nothing is known.
+    for record in (FRAME | tracked, FRAME | {"velocities": [[8.0, 1.0], None]}, FRAME | own):
+        assert [memory.velocity for memory in memories_from_frame(record, 0, DetectionOptions())] == [
+            None
+        ] * 2
+    assert memories_from_frame(FRAME | {"velocity": tracked["velocity"]}, 0, other)[0].velocity is None
+
+
+def test_what_the_tracker_writes_has_velocities() -> None:
+    tracker, options = Tracker(), DetectionOptions()
+    for at in range(12):
+        pose = turned(0.7, 3.0 * at * 0.1, 0.0, 0.0)
+        box = np.array([[10.0 + at, 2.0, -1.0, 4.0, 1.6, 1.5, 0.0]], np.float32)
+        found = Detections(box, np.array([0.9], np.float32), ["Car"])
+        tracks = tracker.update(found, pose=pose, time_ns=10**18 + at * 10**8)
+    record = tracks.to_dict() | {"pose": {"map_from_lidar": pose[:3].tolist()}}
+    (memory,) = memories_from_frame(record, 0, options)
+    assert memory.velocity == pytest.approx(tracks.velocity[0].tolist(), abs=1e-4)
+    ahead = turned(0.7, 0.0, 0.0, 0.0)[:2, 0] * 10.0 + (3.0, 0.0)
+    assert memory.velocity[:2] == pytest.approx(ahead.tolist(), abs=0.5)
 
 
 def test_scores_below_are_left_out() -> None:
@@ -136,6 +174,8 @@ def test_times_that_are_no_dates_are_counted_from_a_start() -> None:
         ({"frame": 3}, "frame must be text"),
         ({"timestamp_ns": 1.5}, "timestamp_ns must be an integer"),
         ({"boxes": [[math.inf] * 7] * 2}, r"boxes\[0\] must be finite"),
+        ({"velocity": [[1.0, 2.0, 3.0]]}, "velocity must be a list of 2 rows"),
+        ({"velocities": [[1.0, 2.0, 3.0], None]}, r"velocities\[0\] must have 2 numbers, got 3"),
     ],
 )
 def test_bad_frames(change: dict[str, Any], message: str) -> None:

@@ -49,6 +49,7 @@ memories = st.builds(
     position=st.tuples(_METRES, _METRES, _METRES),
     yaw=st.floats(-10, 10),
     covariance=st.none() | st.floats(0, 100).map(_covariance),
+    velocity=st.none() | st.tuples(_METRES, _METRES, _METRES),
     map_id=_TEXT,
     kind=st.sampled_from(KINDS),
     label=_TEXT,

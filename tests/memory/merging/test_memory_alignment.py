@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from memory.errors import AlignmentError
-from memory.merging.alignment import Alignment, AlignOptions, estimate, fit_motion
+from memory.merging.align_options import AlignOptions
+from memory.merging.alignment import Alignment, estimate
+from memory.merging.fitting import fit_motion
 from memory.merging.motion import Motion
 from memory.tracks import Sights, TrackMemories
 from memory.types import Memory
@@ -184,17 +186,32 @@ def test_few_things_close_together_shift_a_map_and_do_not_turn_it() -> None:
     assert near.turn_sigma_rad < 0.05
 
 
-def driving(seed: int, robot: str, first: int, last: int) -> list[Memory]:
-    """Cars on four roads, seen by a robot for some tenths of a second."""
+def driving(
+    seed: int,
+    robot: str,
+    first: int,
+    last: int,
+    *,
+    late_s: float = 0.0,
+    spread_rad: float = math.pi,
+    noise_m: float = 0.0,
+) -> list[Memory]:
+    """Cars on eight roads, seen by a robot with a late clock for some tenths of a second."""
     random = np.random.default_rng(seed)
     tracks = TrackMemories(robot)
-    starts, directions = random.uniform(0.0, 80.0, (8, 2)), random.uniform(-math.pi, math.pi, 8)
+    starts, directions = random.uniform(0.0, 80.0, (8, 2)), random.uniform(-spread_rad, spread_rad, 8)
+    steps = 0.8 * np.column_stack([np.cos(directions), np.sin(directions)])
+    noise = np.random.default_rng([seed, len(robot)])
     for at in range(first, last):
-        places = starts + at * 0.8 * np.column_stack([np.cos(directions), np.sin(directions)])
+        places = starts + at * steps + noise.normal(0.0, noise_m, (8, 2))
         boxes = np.column_stack([places, np.full((8, 5), (0.5, 4.2, 1.8, 1.5, 0.0))])
         tracks.see(
             Sights(
-                time_ns=at * 10**8, track_id=list(range(8)), boxes=boxes, labels=["Car"] * 8, scores=[0.9] * 8
+                time_ns=at * 10**8 + round(late_s * 1e9),
+                track_id=list(range(8)),
+                boxes=boxes,
+                labels=["Car"] * 8,
+                scores=[0.9] * 8,
             )
         )
     return tracks.end()
@@ -224,3 +241,92 @@ def test_a_small_shift_is_chosen_from_a_row() -> None:
     assert (found.motion.x_m, found.motion.y_m) == pytest.approx((0.5, 0.4), abs=1e-6)
     with pytest.raises(ValueError, match="most_shift_m"):
         AlignOptions(most_shift_m=0.0)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.13, 0.5, -0.98])
+def test_a_clock_is_corrected_with_the_pose(late_s: float) -> None:
+    frame = Motion(0.02, 0.66, 0.66)
+    seen = driving(1, "one", 0, 40, late_s=late_s, noise_m=0.1)
+    one = [frame.inverse().memory(memory) for memory in seen]
+    found = estimate(one, driving(1, "other", 5, 45, noise_m=0.1))
+    assert found.things >= 7
+    assert found.motion.clock_ns / 1e9 == pytest.approx(-late_s, abs=0.02)
+    assert found.clock_sigma_s is not None
+    assert found.clock_sigma_s < 0.02
+    assert error_m(found, frame, one) < 0.15
+    if late_s == 0.0:
+        assert found.motion.clock_ns == 0
+    elif abs(late_s) > 0.2:
+        with pytest.raises(AlignmentError):
+            estimate(one, driving(1, "other", 5, 45, noise_m=0.1), AlignOptions(most_clock_s=0.0))
+
+
+def test_what_moves_alike_does_not_show_the_clock() -> None:
+    """A column of cars that is later by a tenth of a second looks like one that is 0.8 m ahead."""
+    alike = {"spread_rad": 0.0, "noise_m": 0.05}
+    one, other = driving(2, "one", 0, 30, **alike), driving(2, "other", 0, 30, **alike)
+    with pytest.raises(AlignmentError, match=r"because they move alike.*--clock 0"):
+        estimate(one, other, AlignOptions(most_shift_m=4.0))
+    trusting = estimate(one, other, AlignOptions(most_shift_m=4.0, most_clock_s=0.0))
+    assert trusting.clock_sigma_s is None
+    assert error_m(trusting, Motion(), one) < 0.1
+    # Objects that stand show the pose, so the same cars show the clock.
+    stand, also, frame = towns(3, 30, 25, noise_m=0.05)
+    late = driving(2, "one", 0, 30, late_s=0.4, **alike)
+    moved = [*stand, *(frame.inverse().memory(memory) for memory in late)]
+    found = estimate(moved, [*also, *other])
+    assert found.motion.clock_ns / 1e9 == pytest.approx(-0.4, abs=0.02)
+    assert error_m(found, frame, stand) < 0.1
+
+
+def test_the_clock_of_one_car_stays_and_two_show_it() -> None:
+    stand, also, frame = towns(3, 30, 25, noise_m=0.05)
+    cars = [frame.inverse().memory(memory) for memory in driving(1, "one", 0, 30, late_s=0.4)[:2]]
+    found = estimate([*stand, *cars[:1]], [*also, *driving(1, "other", 0, 30)])
+    assert (found.motion.clock_ns, found.clock_sigma_s) == (0, None)
+    assert error_m(found, frame, stand) < 0.1
+    moved = [*stand, *cars]
+    found = estimate(moved, [*also, *driving(1, "other", 0, 30)])
+    assert found.motion.clock_ns / 1e9 == pytest.approx(-0.4, abs=0.02)
+    assert error_m(found, frame, stand) < 0.1
+    few = [*stand[:3], *moved[-2:]]
+    with pytest.raises(AlignmentError, match="only 2 moving objects match"):
+        estimate(few, [*map(frame.memory, stand[:3]), *driving(1, "other", 0, 30)])
+
+
+def test_equal_gaps_between_cars_do_not_show_the_clock() -> None:
+    """Of seven cars one second apart, six are where another one was a second before."""
+
+    def column(robot: str, late_s: float) -> list[Memory]:
+        tracks = TrackMemories(robot)
+        for at in range(60):
+            boxes = [[10.0 * car + at, 5.0, 0.5, 4.2, 1.8, 1.5, 0.0] for car in range(7)]
+            tracks.see(
+                Sights(
+                    time_ns=at * 10**8 + round(late_s * 1e9), track_id=list(range(7)), boxes=np.array(boxes),
+                    labels=["Car"] * 7, scores=[0.9] * 7,
+                )
+            )  # fmt: skip
+        return tracks.end()
+
+    stand, also, frame = towns(3, 30, 25, noise_m=0.05)
+    moved = [*stand, *(frame.inverse().memory(memory) for memory in column("one", 0.3))]
+    found = estimate(moved, [*also, *column("other", 0.0)])
+    assert (found.motion.clock_ns, found.clock_sigma_s) == (0, None)
+    assert error_m(found, frame, stand) < 0.1
+
+
+def test_motions_with_a_clock() -> None:
+    one, other = Motion(0.3, 1.0, 2.0, 5), Motion(-0.1, 3.0, 0.0, 7)
+    assert one.after(other).clock_ns == 12
+    assert np.allclose(one.after(one.inverse()), Motion(), atol=1e-12)
+    memory = Memory(time_ns=100, position=(1.0, 2.0, 0.0), payload={"tracks": {"a/1": [90, 100], "b": 3}})
+    moved = Motion(clock_ns=-10).memory(memory)
+    assert (moved.time_ns, moved.first_seen_ns, moved.position) == (90, None, memory.position)
+    assert moved.payload == {"tracks": {"a/1": [80, 90], "b": 3}}
+    assert memory.payload["tracks"]["a/1"] == [90, 100]
+    assert str(Motion(0.0, 1.0, 2.0, -50_000_000)) == (
+        "shifted by (1.00, 2.00) m, its clock is 0.050 s ahead"
+    )
+    with pytest.raises(ValueError, match="most_clock_s"):
+        AlignOptions(most_clock_s=11.0)

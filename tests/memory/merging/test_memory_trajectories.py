@@ -166,3 +166,12 @@ def test_boxes_of_one_frame_in_one_place_are_merged() -> None:
         for at in (1, 2)
     ]  # fmt: skip
     assert [proposal.ids for proposal in propose_merges(boxes)] == [(1, 2)]
+
+
+def test_observations_at_almost_one_time_leave_the_trajectory_whole() -> None:
+    """Two observers whose times differ by a tenth of a millisecond: both round to one millisecond."""
+    one, other = moved(0, 20), moved(0, 20, robot="b", late_ns=100_000)
+    (proposal,) = propose_merges([with_id(one, 1), with_id(other, 2)])
+    trajectory = trajectory_of(proposal.result)
+    assert trajectory is not None
+    np.testing.assert_allclose(trajectory.at(np.array([START + 10 * TENTH])), [[10.0, 0.0]], atol=0.01)

@@ -68,8 +68,9 @@ def make_rows(count: int, seed: int = 0) -> list[Memory]:
             embedding=random.standard_normal(8).astype(np.float32),
             marked=bool(random.integers(2)),
             state=["present", "gone"][int(random.integers(2))],  # type: ignore[arg-type]
+            velocity=[None, (3.0, float(number), 0.0), (0.2, -0.1, 9.0)][number % 3],
         )
-        for _ in range(count)
+        for number in range(count)
     ]
 
 

@@ -35,6 +35,7 @@ def rows_of(count: int, seed: int = 0) -> list[Memory]:
             marked=bool(random.integers(2)),
             state=str(random.choice(["present", "gone"])),  # type: ignore[arg-type]
             count=int(random.integers(1, 4)),
+            velocity=[None, (0.4, 0.0, 0.0), (0.39, 0.0, 5.0)][int(random.integers(3))],
         )
         for _ in range(count)
     ]
@@ -56,6 +57,7 @@ def shows(cache: ColumnCache, database: SqliteDatabase) -> None:
             ("confidence", memory.confidence),
             ("marked", memory.marked),
             ("counts", memory.count),
+            ("moving", -1 if memory.moving is None else memory.moving),
             ("labels", cache.code("labels", memory.label)),
             ("map_ids", cache.code("map_ids", memory.map_id)),
             ("kinds", cache.code("kinds", memory.kind)),
@@ -150,6 +152,8 @@ FILTERS = [
     Filter(kinds=["note"], states=["gone"]),
     Filter(map_id="a", marked=True),
     Filter(marked=False, min_confidence=0.5),
+    Filter(moving=True),
+    Filter(moving=False, kinds=["note"]),
     Filter(box=(-2.0, -1.0, 3.0, 4.0)),
     Filter(circle=(1.0, 1.0, 2.5)),
     Filter(circle=(1.0, 1.0, 0.0)),

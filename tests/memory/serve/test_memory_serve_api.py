@@ -91,6 +91,32 @@ def test_pages_hold_each_memory_once_though_others_come(make_client: Callable[..
         assert client.get(f"/api/memories?order=oldest&cursor={wrong}").status_code == 422
 
 
+def test_velocities(client: Any) -> None:
+    moments = ("2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z", "2026-02-03T00:00:00Z")
+    velocities: tuple[list[float] | None, ...] = ([3.0, 4.0, 0.5], [0.1, 0.0], None)
+    body = {
+        "memories": [
+            {"time": time, "label": "Car", "velocity": velocity}
+            for time, velocity in zip(moments, velocities, strict=True)
+        ]
+    }
+    fast, slow, unknown = client.post("/api/memories", body).json()["ids"]
+    found = {
+        memory["id"]: memory["velocity"]
+        for memory in client.get("/api/memories?label=Car").json()["memories"]
+    }
+    assert found == {fast: [3.0, 4.0, 0.5], slow: [0.1, 0.0, 0.0], unknown: None}
+    for moving, expected in (("true", [fast]), ("false", [slow])):
+        listed = client.get(f"/api/memories?moving={moving}").json()["memories"]
+        hits = client.post("/api/query", {"moving": moving == "true"}).json()["hits"]
+        assert [memory["id"] for memory in listed] == expected
+        assert [hit["memory"]["id"] for hit in hits] == expected
+    explained = client.get(f"/api/explain/{fast}").json()
+    assert explained["parts"]["speed_m_s"] == 5.0
+    wrong = client.post("/api/memories", {"memories": [{"time": moments[0], "velocity": ["x"]}]})
+    assert wrong.status_code == 422
+
+
 def test_list_filters(client: Any) -> None:
     def listed(query: str) -> list[int]:
         return [memory["id"] for memory in client.get(f"/api/memories?{query}").json()["memories"]]

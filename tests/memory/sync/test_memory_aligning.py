@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory import Memory, MemoryStore
+from memory import Filter, Memory, MemoryStore, Query
 from memory.cli import main
 from memory.errors import AlignmentError, UndoError
 from memory.merging.motion import Motion
@@ -97,7 +97,7 @@ def test_what_it_alone_saw_lies_where_it_is(
     assert done.estimate is not None
     assert done.estimate.things >= 24
     assert done.estimate.of == (40, 40)
-    assert np.allclose(done.frame, AWAY, atol=(0.01, 0.5, 0.5))
+    assert np.allclose(done.frame, AWAY, atol=(0.01, 0.5, 0.5, 0.0))
     assert np.mean(away_m(shared, things)) < 0.2
     assert max(away_m(shared, things)) < 0.5
     assert away_m(shared, things, "one") == before
@@ -153,6 +153,71 @@ def test_undone_it_is_as_it_was(two: MemoryStore, shared: MemoryStore, things: l
         shared.undo(shared.generation - 1)
 
 
+LATE = Motion(clock_ns=-400_000_000)
+
+
+def test_a_clock_is_corrected_in_all_times_and_undone(
+    stores: Open, shared: MemoryStore, things: list[Memory]
+) -> None:
+    one, two = stores("one"), stores("two")
+    one.add(things[:5])
+    visited = dataclasses.replace(
+        things[5],
+        count=3,
+        time_ns=3 * 10**9,
+        first_seen_ns=10**9,
+        last_seen_ns=3 * 10**9,
+        visits=((10**9, 2 * 10**9, 2), (3 * 10**9, 3 * 10**9, 1)),
+        payload={"tracks": {"drive/4": [10**9, 3 * 10**9]}},
+    )
+    two.add([visited, things[6]])
+    send(one, shared, "one")
+    send(two, shared, "two")
+    before = shared.get(shared.database.ids().tolist())
+    done = shared.align("two", frame=LATE)
+    moved, plain = shared.get(done.ids)
+    assert (moved.time_ns, moved.first_seen_ns, moved.last_seen_ns) == (2600000000, 600000000, 2600000000)
+    assert [tuple(visit) for visit in moved.visits] == [
+        (600000000, 1600000000, 2),
+        (2600000000, 2600000000, 1),
+    ]
+    assert moved.payload["tracks"] == {"two:drive/4": [600000000, 2600000000]}
+    assert seen_by(moved)["two"] == (600000000, 2600000000, 3)
+    assert (plain.time_ns, plain.first_seen_ns) == (6 - 400_000_000, None)
+    assert (moved.position, moved.count) == (visited.position, 3)
+    assert shared.get([before[0].id]) == [before[0]]
+    assert shared.query(Query(between_ns=(2 * 10**9, 2_700_000_000), k=5))[0].memory.id == moved.id
+    assert "its clock is 0.400 s ahead" in str(shared.explain(moved.id).history)
+    # What comes later has the right time at once, and what is sent again stays.
+    two.add([dataclasses.replace(things[7], time_ns=10**10)])
+    send(two, shared, "two")
+    send(two, shared, "two")
+    assert max(memory.time_ns for memory in shared.find(Filter())) == 10**10 - 400_000_000
+    with pytest.raises(UndoError, match="memories of two that came after"):
+        shared.undo(done.operation)
+    shared.align("two", frame=Motion())
+    assert shared.get([memory.id for memory in before]) == before
+    assert max(memory.time_ns for memory in shared.find(Filter())) == 10**10
+    assert shared.check().ok
+
+
+def test_an_undone_clock_is_as_it_was(two: MemoryStore, shared: MemoryStore) -> None:
+    def everything() -> list[tuple[Memory, bytes, int]]:
+        found = shared.database.present(shared.database.ids().tolist())
+        return [(memory, memory.embedding.tobytes(), seen_by(memory)) for memory in found]
+
+    before = everything()
+    done = shared.align("two", frame=AWAY._replace(clock_ns=5))
+    after = everything()
+    assert after != before
+    undone = shared.undo(done.operation)
+    assert everything() == before
+    assert shared.database.frames() == {}
+    shared.undo(undone)
+    assert everything() == after
+    assert shared.database.frames()["two", "default"].clock_ns == 5
+
+
 def test_with_more_since_it_goes_back_by_a_reset(
     two: MemoryStore, shared: MemoryStore, things: list[Memory]
 ) -> None:
@@ -176,7 +241,7 @@ def test_aligned_again_when_more_is_known(
     shared.align("two", frame=Motion(AWAY.yaw_rad + 0.05, AWAY.x_m + 2.0, AWAY.y_m))
     rough = np.mean(away_m(shared, things))
     done = shared.align("two")
-    assert np.allclose(done.frame, AWAY, atol=(0.01, 0.5, 0.5))
+    assert np.allclose(done.frame, AWAY, atol=(0.01, 0.5, 0.5, 0.0))
     assert np.mean(away_m(shared, things)) < 0.2 < rough
 
 
@@ -296,7 +361,11 @@ def test_on_the_command_line(
         math.remainder(AWAY.yaw_rad, math.tau), abs=0.01
     )
     assert main(["align", str(location), "--robot", "two"]) == 0
-    assert "RMS error" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "RMS error" in said
+    assert "the clock of two was not compared; times stay" in said
+    assert main(["align", str(location), "--robot", "two", "--clock", "-1"]) == 2
+    assert "most_clock_s must be from 0 to 10" in capsys.readouterr().err
     assert main(["align", str(location), "--robot", "two", "--reset"]) == 0
     assert "equals the store's map; moved 40 memories" in capsys.readouterr().out
 
@@ -334,7 +403,8 @@ def test_whatever_happens_things_lie_as_their_robot_and_the_frame_say(
                 if undoable and dice.random() < 0.5:
                     shared.undo(undoable[dice.integers(len(undoable))].generation)
                 else:
-                    shared.align(name, frame=Motion(*dice.uniform(-3.0, 3.0, 3).tolist()))
+                    clock_ns = int(dice.choice([0, -30, 7]))
+                    shared.align(name, frame=Motion(*dice.uniform(-3.0, 3.0, 3).tolist(), clock_ns))
             except (UndoError, ValueError):
                 continue
         frames = shared.database.frames()
@@ -345,5 +415,8 @@ def test_whatever_happens_things_lie_as_their_robot_and_the_frame_say(
             own = sent[robot_name].get(memory.payload["number"])
             assert own is not None
             frame = frames.get((robot_name, "default"), Motion())
-            assert math.dist(memory.position, frame.memory(own).position) < 1e-6, (step, what)
+            expected = frame.memory(own)
+            assert math.dist(memory.position, expected.position) < 1e-6, (step, what)
+            assert memory.time_ns == expected.time_ns, (step, what)
+            assert seen_by(memory)[robot_name].last_ns == expected.last_sight_ns, (step, what)
     assert shared.check().ok

@@ -350,3 +350,47 @@ def test_tracks_of_many_are_the_latest() -> None:
 )
 def test_what_else_is_called_tracks_says_nothing(said: Any) -> None:
     assert tracks_of(Memory(time_ns=0, payload={TRACKS: said})) == ()
+
+
+def test_velocities_of_tracks() -> None:
+    """As the tracker says at the last sight; else as the boxes of the last second show; else unknown."""
+
+    def of(moments: list[Sights]) -> list[tuple[float, ...] | None]:
+        return [memory.velocity for memory in remembered(*moments)]
+
+    def driving(count: int) -> list[Sights]:
+        # Slow at first, then 8 m/s along y.
+        return [
+            sights(at / 10, t7=(0.0, 0.2 * at if at < 20 else 4.0 + 0.8 * (at - 20))) for at in range(count)
+        ]
+
+    said = [
+        dataclasses.replace(moment, velocities=[(0.5 * at, 7.0, 0.25)])
+        for at, moment in enumerate(driving(40))
+    ]
+    assert of(said) == [(19.5, 7.0, 0.25)]
+    (measured,) = of(driving(40))
+    assert measured == pytest.approx((0.0, 8.0, 0.0), abs=1e-9)
+    said[-1] = dataclasses.replace(said[-1], velocities=[None])
+    assert of(said)[0] == pytest.approx((0.0, 8.0, 0.0), abs=1e-9)
+    assert of(driving(2)) == [None]
+    stood = [sights(at / 10, t7=(5.0, 3.0)) for at in range(40)]
+    assert of(stood) == [pytest.approx((0.0, 0.0, 0.0))]
+    # A car that arrives and stays: the motion ends slowly, and the stay stands.
+    moments = [sights(at / 10, t7=(min(at, 40) * 0.5, 0.0)) for at in range(100)]
+    motion, stay = remembered(*moments)
+    assert (motion.kind, stay.kind, stay.moving) == ("event", "object", False)
+    long = [
+        dataclasses.replace(sights(at / 10, t7=(at, 0.0)), velocities=[(10.0, at / 1e4, 0.0)])
+        for at in range(MOST_SAMPLES + 50)
+    ]
+    track = TrackSamples()
+    for moment in long:
+        track.add(moment, 0)
+    assert len(track.velocities) == len(track.boxes) == len(track.times_ns)
+    assert track.velocities[5] == (10.0, track.boxes[5][0] / 1e4, 0.0)
+    for wrong, message in (([], "must have 1 rows"), ([(1.0, 2.0)], "must have 3 numbers, got 2")):
+        with pytest.raises(ValueError, match=f"velocities {message}"):
+            dataclasses.replace(stood[0], velocities=wrong)
+    rows = np.array([[1.0, 2.0, 0.5]], np.float32)
+    assert dataclasses.replace(stood[0], velocities=rows).velocities == [(1.0, 2.0, 0.5)]

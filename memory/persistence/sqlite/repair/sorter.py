@@ -22,19 +22,25 @@ class RowSorter:
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._known: dict[int, list[tuple[Layout, list[str], list[int], list[int]]]] = {}
+        self._known: dict[int, list[tuple[Layout, list[str], list[int], list[int], list[int]]]] = {}
         self.repaired = 0
         for layout in LAYOUTS:
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({layout.table})")]
             numbers = [names.index(name) for name in (layout.key, *layout.numbers)]
             texts = [names.index(name) for name in layout.texts]
-            self._known.setdefault(len(names), []).append((layout, names, numbers, texts))
+            later = [names.index(name) for name in layout.later]
+            # Rows from before a column was added end without it.
+            for missing in range(len(later) + 1):
+                known = self._known.setdefault(len(names) - missing, [])
+                known.append((layout, names, numbers, texts, later))
 
     def table_of(self, record: Record) -> tuple[Layout, tuple[Value, ...]] | None:
         """Return the table and columns of a row, or ``None`` if it is damaged or of no known table."""
         known = self._known.get(len(record.values), ())
-        for layout, names, numbers, texts in known:
+        for layout, names, numbers, earlier, later in known:
             columns = [record.key, *record.values[1:]]
+            columns += [None] * (len(names) - len(columns))
+            texts = [*earlier, *(at for at in later if columns[at] is not None)]
             for at in texts:
                 columns[at] = _to_storage_class(names[at], columns[at])
             values = tuple(columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from memory import Memory, MemoryStore, Query
 from memory.errors import StoreError, StoreReadOnlyError
 from memory.merging.motion import Motion
-from memory.persistence.postgres import schema
+from memory.persistence.postgres import access, images, schema
 from memory.persistence.postgres.upkeep import Upkeep, with_user
 from memory.query import Filter
 from memory.types import Visit
@@ -211,8 +212,11 @@ def test_only_the_owner_says_how_maps_lie_and_whom_to_trust(address: str) -> Non
 def test_a_store_from_before_areas_guards_them_after_its_migration(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # This release writes the columns of later migrations, so those come first here.
+    chain = (*schema.MIGRATIONS[:6], *schema.MIGRATIONS[7:], schema.MIGRATIONS[6])
+    monkeypatch.setattr(schema, "MIGRATIONS", chain)
     with monkeypatch.context() as before:
-        before.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:6])
+        before.setattr(schema, "MIGRATIONS", chain[:-1])
         with MemoryStore.open(address, dim=DIM) as owner:
             owner.add([thing("cup")])
             robot_address = let_in(owner, writes=True)
@@ -223,3 +227,25 @@ def test_a_store_from_before_areas_guards_them_after_its_migration(
         with pytest.raises(StoreReadOnlyError):
             robot.undo(named)
         assert robot.count(Filter(area="kitchen")) == 1
+
+
+def test_a_writer_of_before_velocities_stores_them_after_the_migration(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:7])
+        columns = tuple(name for name in images.COLUMNS if name != "velocity")
+        before.setattr(images, "COLUMNS", columns)
+        before.setattr(images, "SCALARS", images.SCALARS[:-1])
+        before.setattr(access, "_SIGNED", {**access._SIGNED, "memory": columns})
+        with MemoryStore.open(address, dim=DIM) as owner:
+            (old,) = owner.add([thing("cup")])
+            robot_address = let_in(owner, writes=True)
+    fast = dataclasses.replace(thing("car"), velocity=(9.0, 1.0, 0.0))
+    with MemoryStore.open(address) as owner, MemoryStore.open(robot_address) as robot:
+        (id,) = robot.add([fast])
+        assert [memory.velocity for memory in owner.get([old, id])] == [None, (9.0, 1.0, 0.0)]
+        change = f"UPDATE memory SET velocity = '[0, 0, 0, 0]' WHERE id = {old}"
+        with pytest.raises(StoreError, match=f"memory {old} was added by"):
+            robot.database._write(lambda connection: connection.raw.execute(change))
+        assert owner.get([old])[0].velocity is None
