@@ -232,6 +232,20 @@ class SyncBody(Body):
     batch: dict[str, Any]
 
 
+class AreaSyncBody(Body):
+    """The areas of a store in ``recall sync``."""
+
+    areas: dict[str, Any]
+
+
+class AreaPullBody(Body):
+    """The store that pulls areas in ``recall sync --pull``."""
+
+    store: Annotated[str, Field(min_length=1, max_length=200, description="random name of the robot's store")]
+    name: Name = Field("shared", min_length=1, description="name of the service's store at the robot")
+    maps: Labels | None = Field(None, description="only these maps; default: all")
+
+
 class PullBody(Body):
     """The position of a robot in ``recall sync --pull``."""
 
@@ -264,6 +278,8 @@ BODIES: dict[str, type[BaseModel]] = {
     "/api/undo": UndoBody,
     "/api/consolidate": ConsolidateBody,
     "/api/sync": SyncBody,
+    "/api/areas/sync": AreaSyncBody,
+    "/api/areas/pull": AreaPullBody,
     "/api/pull": PullBody,
 }
 
