@@ -162,6 +162,11 @@ class AskBody(Body):
     now: Moment | None = Field(
         None, description="time that 'yesterday' refers to; newest: the time of the newest memory"
     )
+    confidence: Annotated[Number, Field(ge=0.5, lt=1.0)] | None = Field(
+        None,
+        description="also answer yes, no or unknown with an error of at most 1 - confidence; for 'is it still"
+        " there?' and 'have I been here?'",
+    )
 
     @property
     def words(self) -> str | None:

@@ -27,6 +27,8 @@ from memory.questions.answers import (
     Summary,
 )
 from memory.questions.comparisons import Comparison, Distance, Related
+from memory.questions.guarantee.conformal import Guarantee
+from memory.questions.ranking import Ordering
 from memory.questions.recognising import SeenBefore
 from memory.types import Hit, Memory, State
 
@@ -143,12 +145,16 @@ class AskAnswer:
         | Related
         | Distance
         | Comparison
+        | Ordering
         | Similar
         | SeenBefore
         | DrivePose
         | SearchResult
     )
     understood: dict[str, Any]
+    guarantee: Annotated[
+        Guarantee | None, Field(description="yes, no or unknown, if a confidence is given")
+    ] = None
 
 
 @dataclass(frozen=True)
