@@ -4,7 +4,7 @@
     python -m benchmarks.questions.answers --show wrong
 
 Stores: a flat over three weeks (``sets/home_store.txt``), the town of ``recall demo``, and three real drives
-(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh`` and ``ranked`` are about the first two.
+(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh``, ``ranked`` and ``later`` are about the first two.
 Each line of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 #: Sets that the grammar was not written for when they were first asked.
-_ASIDE = ("held-out", "fresh", "ranked")
+_ASIDE = ("held-out", "fresh", "ranked", "later")
 _ROWS = ("home", "town", "drives", *_ASIDE)
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 
