@@ -287,13 +287,8 @@ _PAST_CASES = Table(
         Column("seconds", "seconds", ".0f"),
         Column("objects with identities", "objects", ",", "–"),
         *(
-            Column(
-                f"unseen for {pause} s and back",
-                lambda row, at=at: row["again"] and row["again"][at],
-                "",
-                "–",
-            )
-            for at, pause in enumerate((1, 5, 60))
+            Column(f"unseen for {seconds} s and back", _again(pause), missing="–")
+            for pause, seconds in enumerate((1, 5, 60))
         ),
         Column("cases of a count", "counts"),
     ],

@@ -92,13 +92,14 @@ _CLASSES: Mapping[str, str] = {
     "SUPERLATIVE": """
         biggest, largest, smallest, tiniest, longest, tallest, widest, narrowest, highest, lowest, fastest,
         slowest, oldest, newest, most often, most frequently, the most often, the most frequently, least
-        often, least frequently, the least often, the least frequently, least recently
+        often, least frequently, the least often, the least frequently, least recently, most times, the
+        most times, fewest times, the fewest times
     """,
     "STILL": "still",
     "FIRST": "first, for the first time, the first time, first time, earliest",
     "LAST": """
-        last, latest, most recent, most recently, the last time, last time, recent, the most
-        recent, for the last time
+        last, latest, most recent, most recently, the last time, last time, recent, the most recent, the
+        most recent time, for the last time
     """,
     "EVER": "ever, already, yet, before, earlier, previously, in the past",
     "NOW": "now, right now, currently, at the moment, at present, these days",

@@ -34,6 +34,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "frequently": ("observations", "more"),
     "most": ("observations", "more"),
     "least": ("observations", "less"),
+    "fewest": ("observations", "less"),
     "first": ("first_seen", "less"),
     "earliest": ("first_seen", "less"),
     "last": ("last_seen", "more"),

@@ -195,7 +195,9 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     superlative = superlative_of(chunks)
     parsed = parse_chunks(chunks if superlative is None else superlative.chunks)
     if superlative is not None and superlative.rooms:
-        parsed = Parse("search", None, functions=[chunk for chunk in chunks if chunk.kind != "IN"])
+        parsed = Parse(
+            "search", None, functions=[chunk for chunk in superlative.chunks if chunk.kind != "IN"]
+        )
     elif superlative is not None and parsed.question not in (*LISTS, "pose_to"):
         superlative, parsed = None, parse_chunks(chunks)
     if superlative is None and parsed.question == "nearest":

@@ -79,6 +79,8 @@ def first(questions: Questions, text: str, **options: Any) -> set[int | None]:
         ("what is the biggest thing on the table?", {2}),
         ("what did you see most often?", {2}),
         ("which chair did you see the most?", {6}),
+        ("which chair have you seen the most times?", {6}),
+        ("which cup have you seen the fewest times?", {7}),
         ("what did you see most often today?", {1}),
         ("what is the fastest thing you saw?", {14}),
         ("what did you see first?", {1}),
@@ -123,6 +125,8 @@ def test_rooms_add_up_their_places(questions: Questions) -> None:
         ("study", 8),
         ("kitchen", 7),
     ]
+    least = ask(questions, "which room did you visit least often?").answer
+    assert [each.room for each in least.first] == ["kitchen"]
 
 
 def test_a_route_leads_to_the_nearest_or_farthest(questions: Questions) -> None:
