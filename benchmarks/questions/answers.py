@@ -4,8 +4,8 @@
     python -m benchmarks.questions.answers --show wrong
 
 Stores: a flat over three weeks (``sets/home_store.txt``), the town of ``recall demo``, and three real drives
-(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh``, ``ranked`` and ``later`` are about the first
-two. Each line of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
+(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh``, ``ranked`` and ``later`` are about the
+first two. Each line of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
     set:KEY,KEY?      the answer lists exactly these; a question mark marks an optional one, ``*`` any summary
