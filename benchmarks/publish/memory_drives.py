@@ -284,7 +284,7 @@ _PAST_CASES = Table(
     rows=lambda values: values["cases"],
     columns=[
         Column("drive", "drive"),
-        Column("seconds", "seconds", ".0f"),
+        Column("seconds", "length_s", ".0f"),
         Column("objects with identities", "objects", ",", "–"),
         *(
             Column(f"unseen for {seconds} s and back", _again(pause), missing="–")

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [row_of(drive) for drive in drives(options.data)]
     total = {
         "drive": "together",
-        "seconds": sum(row["seconds"] for row in rows),
+        "length_s": sum(row["length_s"] for row in rows),
         "objects": sum(row["objects"] or 0 for row in rows),
         "again": [sum(row["again"][at] for row in rows if row["again"]) for at in range(len(PAUSES_S))],
         "counts": sum(row["counts"] for row in rows),
@@ -80,7 +80,7 @@ def row_of(drive: Drive) -> dict[str, Any]:
     again = [sum(pause >= least for pause in pauses) for least in PAUSES_S]
     return {
         "drive": drive.name,
-        "seconds": drive.seconds,
+        "length_s": drive.seconds,
         "objects": len(pauses) if known else None,
         "again": again if known else None,
         "counts": int(drive.scans),
