@@ -117,7 +117,7 @@ class StoreTools:
         k: Most = 10,
         confidence: Confidence = None,
     ) -> dict[str, Any]:
-        """Answer a question in plain English: where, when, how many, which is nearest, what is on or under."""
+        """Answer a question in plain English: where, when, how many, what is nearest, on or under something."""
         at = self._now(now)
         asked = self._questions.understand(question, at)
         found = reply(
