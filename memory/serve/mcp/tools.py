@@ -117,7 +117,7 @@ class StoreTools:
         k: Most = 10,
         confidence: Confidence = None,
     ) -> dict[str, Any]:
-        """Answer a question in plain English: where, when, how many, what is nearest, on or under something."""
+        """Answer a question in plain English: where, when, how many, what is nearest, on or under it."""
         at = self._now(now)
         asked = self._questions.understand(question, at)
         found = reply(
