@@ -4,8 +4,8 @@
     python -m benchmarks.questions.answers --show wrong
 
 Stores: a flat over three weeks (``sets/home_store.txt``), the town of ``recall demo``, and three real drives
-(:mod:`benchmarks.questions.drives`). The sets ``held-out`` and ``fresh`` are about the first two. Each line
-of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
+(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh``, ``ranked`` and ``later`` are about the
+first two. Each line of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
     set:KEY,KEY?      the answer lists exactly these; a question mark marks an optional one, ``*`` any summary
@@ -44,6 +44,7 @@ from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import Changed, HowMany, HowOften, SearchResult, StillThere, Summary
 from memory.questions.comparisons import Comparison, Distance, Related
+from memory.questions.ranking import Ordering
 from memory.questions.replying import Reply, ReplyOptions, reply
 from memory.types import AWAY, Visit
 
@@ -113,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 #: Sets that the grammar was not written for when they were first asked.
-_ASIDE = ("held-out", "fresh")
+_ASIDE = ("held-out", "fresh", "ranked", "later")
 _ROWS = ("home", "town", "drives", *_ASIDE)
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 
@@ -243,6 +244,9 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
         return nothing
     if found is None:
         return False
+    if isinstance(found, Ordering) and word.startswith("m:"):
+        far = found.first[0].value if found.first and found.measure == "distance" else math.inf
+        return abs(far - float(word[2:])) <= _SAME_M
     if isinstance(found, Comparison | Distance):
         return _accepts_number(word, found)
     here = (

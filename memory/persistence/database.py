@@ -212,15 +212,18 @@ class Database(Queries):
         logged = {**(detail or {}), "robot": name, "trust": number}
         return self._write(lambda connection: write_trust(connection, self._counters, logged)).generation
 
-    def set_area(self, area: Area) -> int:
-        """Set an area in place of one of the same name and map, and return the generation."""
-        return self._write(
-            lambda connection: write_area(connection, self._counters, area.to_json())
-        ).generation
+    def set_area(self, area: Area, *, origin: Mapping[str, Any] | None = None) -> int:
+        """Set an area in place of one of the same name and map, and return the generation.
 
-    def remove_area(self, area: Area) -> int:
-        """Remove an area and return the generation."""
+        ``origin`` names the operation of another store that set it.
+        """
+        logged = area.to_json() | ({} if origin is None else {"from": origin})
+        return self._write(lambda connection: write_area(connection, self._counters, logged)).generation
+
+    def remove_area(self, area: Area, *, origin: Mapping[str, Any] | None = None) -> int:
+        """Remove an area and return the generation; ``origin`` as in :meth:`set_area`."""
         logged = {"name": area.name, "map": area.map_id, "removed": True}
+        logged |= {} if origin is None else {"from": origin}
         return self._write(lambda connection: write_area(connection, self._counters, logged)).generation
 
     def receive(self, batch: Batch, known: PeerState, *, may_undo: bool = True) -> Receipt:

@@ -14,6 +14,7 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.comparisons import Comparison, Distance, Related
+from memory.questions.ranking import Ordering
 
 __all__ = [
     "Changed",
@@ -24,6 +25,7 @@ __all__ = [
     "HowMany",
     "HowOften",
     "Nearby",
+    "Ordering",
     "Questions",
     "Related",
     "Sighting",

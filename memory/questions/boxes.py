@@ -15,11 +15,18 @@ from numpy.typing import NDArray
 
 from memory.types import Memory
 
-Relation = Literal["on", "inside", "next to", "between", "left of", "right of", "in front of", "behind"]
+Relation = Literal[
+    "on", "inside", "next to", "between", "under", "above", "left of", "right of", "in front of", "behind"
+]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 #: Quantity of a comparison, and which side is asked for.
 Measure = Literal["count", "distance", "size"]
 Order = Literal["more", "less", "same"]
+#: Quantity that puts memories in order.
+RankMeasure = Literal[
+    "distance", "size", "length", "width", "height", "elevation", "speed", "observations", "first_seen",
+    "last_seen",
+]  # fmt: skip
 #: Maximum gap between neighbours, or this share of the landmark's longest side if that is more.
 NEXT_TO_M, NEXT_TO_SHARE = 1.0, 0.5
 #: An object on another one has its bottom from this share of the other's height to this much above its top.
@@ -136,6 +143,38 @@ def is_next_to(one: Box, landmark: Box) -> bool:
     return gap_m(one, landmark) <= most
 
 
+def is_under(one: Box, landmark: Box) -> bool:
+    """Return True if an object lies wholly below a landmark, or carries it; both need a size."""
+    if not (one.volume and landmark.volume and _is_in_line(one, landmark)):
+        return False
+    return is_on(landmark, one) or one.top <= landmark.bottom + MARGIN_M
+
+
+def _is_in_line(one: Box, other: Box) -> bool:
+    """Return True if the centre of one box lies in the outline of the other."""
+    return one.covers(other.x, other.y) or other.covers(one.x, one.y)
+
+
+def is_above(one: Box, landmark: Box) -> bool:
+    """Return True if an object lies wholly above a landmark, or on it; both need a size."""
+    return is_under(landmark, one)
+
+
+def may_be_under(one: Box, landmark: Box) -> bool:
+    """Return True if boxes do not tell: the object is low in the outline, or one size is not known.
+
+    The box of a table reaches to the floor, and so does that of a cupboard, with its contents inside.
+    """
+    if not _is_in_line(one, landmark) or is_under(one, landmark) or is_under(landmark, one):
+        return False
+    return not (one.volume and landmark.volume) or (one.z < landmark.z and one.volume <= landmark.volume)
+
+
+def may_be_above(one: Box, landmark: Box) -> bool:
+    """Return True if boxes do not tell whether an object is above a landmark."""
+    return may_be_under(landmark, one)
+
+
 def is_between(one: Box, first: Box, second: Box) -> bool:
     """Return True if a centre is close to the line between two others, and between them."""
     line = np.array([second.x - first.x, second.y - first.y])
@@ -182,11 +221,15 @@ JUDGES: Mapping[Relation, Callable[[Box, Box], bool]] = {
     "on": is_on,
     "inside": is_inside,
     "next to": is_next_to,
+    "under": is_under,
+    "above": is_above,
 }
+#: Objects that may be in the relation, though their boxes do not show it.
+UNCERTAIN: Mapping[Relation, Callable[[Box, Box], bool]] = {"under": may_be_under, "above": may_be_above}
 #: Relations that need the pose of the robot.
 SIDES: tuple[Relation, ...] = ("left of", "right of", "in front of", "behind")
 #: Relations that need the size of the landmark.
-SIZED: tuple[Relation, ...] = ("on", "inside")
+SIZED: tuple[Relation, ...] = ("on", "inside", "under", "above")
 #: Threshold of each relation, in a sentence.
 MEANINGS: Mapping[Relation, str] = {
     "on": f"On means in its outline, from half its height to {ON_ABOVE_M:g} m above it",
@@ -195,5 +238,7 @@ MEANINGS: Mapping[Relation, str] = {
     "between": (
         f"Between means at most {BETWEEN_M:g} m from the line of their centres, or {BETWEEN_SHARE:.0%} of it"
     ),
+    "under": "Under means below its box in its outline, or carrying it",
+    "above": "Above means over its box in its outline, or on it",
     **dict.fromkeys(SIDES, f"Sides are as the robot sees them, within {BESIDE_M:g} m"),
 }

@@ -22,6 +22,7 @@ class Related(Answer):
         memories: the last seen first.
         between_ns: first and last nanosecond; ``None`` for what is there now.
         pose: x, y in metres and yaw in radians of the robot, if the relation needs it.
+        unclear: memories whose boxes do not tell whether they are in the relation.
     """
 
     question: Literal["related"] = field(default="related", init=False)
@@ -31,6 +32,7 @@ class Related(Answer):
     memories: tuple[Memory, ...]
     between_ns: tuple[int, int] | None = None
     pose: RobotPose | None = None
+    unclear: tuple[Memory, ...] = ()
 
     def __str__(self) -> str:
         around = " and ".join(name(memory) for memory in self.landmarks) or "the robot"
@@ -46,6 +48,8 @@ class Related(Answer):
             for memory in self.memories
         ]
         count = plural(len(self.memories), "memory", "memories")
+        if self.unclear:
+            means += f" The boxes do not tell it of {listed([name(memory) for memory in self.unclear])}."
         return f"{count}{f' of {self.what}' if self.what else ''} {where}: {listed(parts)}. {means}"
 
 

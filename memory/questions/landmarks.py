@@ -10,7 +10,7 @@ from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
 from memory.questions.errors import QuestionError, pose_missing
 from memory.questions.measuring import Where, answer_related, area_of
-from memory.questions.reading.understanding import NEARBY_M, RELATED, ParsedQuestion
+from memory.questions.reading.understanding import NEARBY_M, RELATED, ParsedQuestion, by_distance
 from memory.terms import fold
 from memory.types import Kind
 
@@ -54,7 +54,8 @@ def _at_robot(asked: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
         raise QuestionError("text", pose_missing(asked.robot))
     if asked.relation is not None:
         return asked
-    radius = NEARBY_M if asked.radius_m is None and asked.question != "search" else asked.radius_m
+    bounded = asked.question != "search" and not by_distance(asked)
+    radius = NEARBY_M if asked.radius_m is None and bounded else asked.radius_m
     return replace(asked, near=options.pose[:2], radius_m=radius)
 
 
@@ -78,6 +79,11 @@ def _in_area(questions: Questions, asked: ParsedQuestion, options: Surroundings)
     if asked.question in ("distance", "compare"):
         return asked
     where = area_of(questions, asked.what if about else asked.beside, asked.map_id)
+    if by_distance(asked):
+        if where is None or questions.knows(str(asked.beside)):
+            return asked
+        centre = find_area(questions.store.areas(), where.area or "", where.map_id).centre
+        return replace(asked, beside=None, near=centre, map_id=where.map_id)
     if where is None or asked.relation not in (None, "on", "inside", "next to") or asked.area is not None:
         return asked
     asked = replace(asked, beside=None, radius_m=None, relation=None, area=where.area, map_id=where.map_id)
@@ -113,6 +119,8 @@ def _related(questions: Questions, asked: ParsedQuestion, options: Surroundings)
         return replace(plain, what=asked.beside, beside=None) if asked.question == "near" else plain
     if asked.question in RELATED:
         return replace(asked, question="related", radius_m=None)
+    if asked.question == "ranked":
+        return replace(asked, radius_m=None)
     if asked.question in (*OF_ONE, "how_often"):
         found = answer_related(questions, asked, options.pose, options.k)
         if not found.memories:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from memory.areas import Area, find_area
-from memory.persistence.filters import in_region
+from memory.areas import find_area
 from memory.questions.answers import Answer, HowMany
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
 from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
 from memory.questions.errors import QuestionError
+from memory.questions.ranking import Ordering
 from memory.questions.reading.times import until_now
 from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
+from memory.questions.relations import MOST_CANDIDATES
 from memory.terms import fold
+from memory.types import Kind
 
 
 class Where(NamedTuple):
@@ -41,13 +41,6 @@ def area_of(questions: Questions, words: Any, map_id: str | None) -> Where | Non
     return Where(found[0].name, found[0].map_id) if found else None
 
 
-def areas_around(areas: tuple[Area, ...], x: float, y: float, map_id: str) -> list[str]:
-    """Return the names of the areas that a point lies in."""
-    return [
-        area.name for area in areas if area.map_id == map_id and in_region(np.array([[x, y]]), area.region)[0]
-    ]
-
-
 def answer_related(questions: Questions, asked: ParsedQuestion, pose: RobotPose | None, k: int) -> Related:
     """Answer a question with a relation."""
     if asked.relation is None:
@@ -63,6 +56,26 @@ def answer_related(questions: Questions, asked: ParsedQuestion, pose: RobotPose 
     return questions.related(
         asked.relation, beside, asked.beside_too, what=asked.what, map_id=asked.map_id, area=asked.area,
         between_ns=span, pose=pose, limit=k,
+    )  # fmt: skip
+
+
+def answer_ranked(
+    questions: Questions, asked: ParsedQuestion, pose: RobotPose | None, kinds: Sequence[Kind] | None, k: int
+) -> Ordering:
+    """Answer a superlative."""
+    comparing = asked.comparing
+    if comparing is None or comparing.measure == "count":
+        raise QuestionError("measure", "'ranked' needs a measure, such as size or distance")
+    if comparing.measure == "distance" and asked.near is None:
+        raise QuestionError("near", "a distance needs a point or an object that it is measured from")
+    among = None
+    if asked.relation is not None:
+        among = answer_related(questions, asked, pose, MOST_CANDIDATES).memories
+    return questions.ranked(
+        comparing.measure, comparing.order, asked.what, nth=comparing.nth, map_id=asked.map_id,
+        area=asked.area, near=asked.near, radius_m=asked.radius_m, between_ns=_span_of(asked),
+        past=asked.past, kinds=kinds or asked.kinds, among=among, limit=k,
+        without=asked.beside if isinstance(asked.beside, int) else None,
     )  # fmt: skip
 
 

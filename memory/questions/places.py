@@ -1,9 +1,13 @@
-"""Place of a question: a circle for the store, words for the answer."""
+"""Place of a question: a circle for the store, words and areas for the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from memory.areas import Area
+from memory.persistence.filters import in_region
 from memory.wording.words import point
 
 
@@ -37,3 +41,10 @@ def words_of_place(
         parts.append(f"a radius of {radius_m:g} m around {point(near)}")
     where = "all maps" if map_id is None else f"map {map_id}"
     return f"{' and '.join(parts)} in {where}" if parts else where
+
+
+def areas_around(areas: tuple[Area, ...], x: float, y: float, map_id: str) -> list[str]:
+    """Return the names of the areas that a point lies in."""
+    return [
+        area.name for area in areas if area.map_id == map_id and in_region(np.array([[x, y]]), area.region)[0]
+    ]

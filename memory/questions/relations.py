@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from memory.query import Filter
+from memory.query import Filter, Query
 from memory.questions.boxes import (
     AROUND_ROBOT_M,
     BESIDE_M,
     JUDGES,
     SIDES,
     SIZED,
+    UNCERTAIN,
     Box,
     Order,
+    RankMeasure,
     Relation,
     RobotPose,
     box_of,
@@ -26,12 +29,16 @@ from memory.questions.boxes import (
 from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
 from memory.questions.errors import QuestionError, pose_missing
 from memory.questions.meaning import Meanings, Target, What
+from memory.questions.places import circle_of
+from memory.questions.ranking import Ordering, ranked, rooms_of, value_of
 from memory.store import MemoryStore
 from memory.types import AWAY, Kind, Memory, State
 from memory.wording.words import name, point
 
 #: Maximum landmarks of one name, and maximum candidates around each.
 MOST_LANDMARKS, MOST_CANDIDATES = 64, 2000
+#: Maximum memories that a superlative reads.
+MOST_RANKED = 20_000
 _NOW: tuple[State, ...] = ("present", "unknown")
 _THINGS: tuple[Kind, ...] = ("object", "note")
 
@@ -100,6 +107,7 @@ class SpatialQuestions:
             )
         hits: dict[int, Memory] = {}
         used = []
+        unclear: list[tuple[Memory, Memory]] = []
         for mark, box in landmarks:
             reach = math.hypot(box.length, box.width) + 2 * BESIDE_M
             near = self._candidates(what, mark.map_id, area, between_ns, (box.x, box.y, reach))
@@ -113,11 +121,23 @@ class SpatialQuestions:
                     else pose is not None and side_of(other, box, pose) == relation
                 )
             ]
+            if relation in UNCERTAIN:
+                may_be = UNCERTAIN[relation]
+                unclear += [(each, mark) for each, other in near if each.id != mark.id and may_be(other, box)]
             if fitting:
                 used.append(mark)
             hits |= {each.id or 0: each for each in fitting}
+        if not hits and unclear:
+            each, mark = unclear[0]
+            raise QuestionError(
+                "beside",
+                f"The boxes do not tell whether {name(each)} is {relation} {name(mark)}, in whose outline it"
+                f" is. Ask for example: 'what is next to the {mark.label.lower()}?'",
+            )
         marks = tuple(used) or (landmarks[0][0],)
-        return Related(relation, words, marks, _latest_first(hits.values())[:limit], between_ns, pose)
+        unsure = tuple(each for each, _ in unclear if each.id not in hits)
+        latest = _latest_first(hits.values())[:limit]
+        return Related(relation, words, marks, latest, between_ns, pose, unsure)
 
     def _between(
         self,
@@ -223,6 +243,98 @@ class SpatialQuestions:
                 )
             sides.append(Side(str(choice), max(known, default=None)))
         return compared("size", order, "", tuple(sides), yes_no=yes_no)
+
+    def ranked(
+        self,
+        measure: RankMeasure,
+        order: Order,
+        what: What | None = None,
+        *,
+        nth: int = 1,
+        map_id: str | None = None,
+        area: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+        between_ns: tuple[int, int] | None = None,
+        past: bool = False,
+        kinds: Sequence[Kind] | None = None,
+        among: Sequence[Memory] | None = None,
+        without: int | None = None,
+        limit: int = 10,
+    ) -> Ordering:
+        """Put memories in the order of a measure, such as the nearest or the largest first.
+
+        What is there now counts, or what left if nothing else matches; with a time or ``past``, both.
+
+        Args:
+            measure, order: what puts them in order, and whether the most or the least comes first.
+            what: see :class:`memory.questions.Questions`; ``None`` for all objects.
+            nth: 2 for the second in this order.
+            map_id, area: where; ``None`` for everywhere.
+            near: x, y in metres that distances are measured from.
+            radius_m: maximum distance from ``near``; ``None`` for any.
+            between_ns: time in which they were seen; ``None`` for all times.
+            past: the question is what was seen, not what is there.
+            kinds: of memories; ``("place",)`` compares rooms.
+            among: these memories instead of all.
+            without: id of a memory that does not count, such as the landmark.
+            limit: maximum number of the memories that follow.
+
+        Raises:
+            QuestionError: more than :data:`MOST_RANKED` memories match, or the measure of none is known.
+        """
+        words = "" if what is None else self._meanings.of(what, map_id).words
+        if among is None:
+            circle = circle_of(near, radius_m) if radius_m is not None else None
+            plain: tuple[Kind, ...] = ("object", "event") if past or between_ns else ("object",)
+            chosen = tuple(kinds or plain) if what is None or kinds else None
+            limits = Filter(kinds=chosen, map_id=map_id, area=area, circle=circle, between_ns=between_ns)
+            among = self._ranked_among(what, limits, None if order == "more" else near, past)
+        found = [memory for memory in among if memory.id != without]
+        values = [value_of(memory, measure, order, near, between_ns) for memory in found]
+        if found and not any(values):
+            raise QuestionError(
+                "what",
+                f"The {measure.replace('_', ' ')} of {words or 'these memories'} is not known. Ask for"
+                f" example: 'where is the {found[0].label.lower() or 'car'}?'",
+            )
+        if kinds == ("place",):
+            values = rooms_of([each for each in values if each is not None], self._store.areas(), measure)
+        place = f" {point(near)}" if measure == "distance" and near is not None else ""
+        place += f" in {area}" if area else ""
+        return ranked(
+            values, measure=measure, order=order, nth=nth, what=words, place=place, between_ns=between_ns,
+            most=limit,
+        )  # fmt: skip
+
+    def _ranked_among(
+        self, what: What | None, limits: Filter, origin: tuple[float, ...] | None, past: bool
+    ) -> list[Memory]:
+        """Return the memories that a superlative compares; of too many, those nearest to a point."""
+        limits = self._store.database.resolve(limits)
+        if what is not None:
+            meant = self._meanings.of(what, limits.map_id)
+            if meant.ids is not None:
+                return self._meanings.memories(meant, newest_first=True)
+            limits = replace(limits, labels=meant.filter.labels, text=meant.filter.text)
+        if limits.between_ns is not None:
+            found, total = self._store.find_seen(limits, limit=MOST_RANKED, vectors=False)
+        else:
+            now = limits if past else replace(limits, states=_NOW)
+            limits = now if past or self._store.count(now) else limits
+            total = self._store.count(limits)
+            if total <= MOST_RANKED:
+                found = self._store.find(limits, vectors=False)
+            elif origin is not None:
+                query = Query(near=origin[:2], where=limits, k=MOST_LANDMARKS, order="distance")
+                return [hit.memory for hit in self._store.query(query)]
+        if total > MOST_RANKED:
+            raise QuestionError(
+                "what",
+                f"{total} memories match, and a superlative reads at most {MOST_RANKED}. Limit it by an area,"
+                " a place or a time",
+            )
+        return found
 
     def _landmarks(self, what: What, map_id: str | None, area: str | None) -> list[tuple[Memory, Box]]:
         """Return the memories of a landmark with their boxes: those that are there, else those that left."""

@@ -30,12 +30,13 @@ from memory.questions.landmarks import OF_ONE, Surroundings, located
 from memory.questions.measuring import (
     answer_comparison,
     answer_distance,
+    answer_ranked,
     answer_related,
-    areas_around,
 )
+from memory.questions.places import areas_around
 from memory.questions.reading.refusals import EXAMPLES
 from memory.questions.reading.times import until_now
-from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
+from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
@@ -111,9 +112,10 @@ def _reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -
     asked = located(questions, asked, Surroundings(options.pose, options.area, options.k))
     if asked.nearest and asked.near is not None:
         asked = _nearest(questions, asked)
-    if asked.near is not None and asked.radius_m is None and asked.question != "search":
+    if asked.near is not None and asked.radius_m is None and not _is_unbounded(asked):
         asked = replace(asked, radius_m=NEARBY_M)
-    if asked.beside is None or asked.near is not None or asked.question in ("related", "distance", "compare"):
+    related = asked.question in ("related", "distance", "compare") or asked.relation is not None
+    if asked.beside is None or asked.near is not None or related:
         found = answer_of(questions, asked, options)
         return Reply(asked, answer_sentence(questions, asked, found), found)
     places = _places(questions, asked)
@@ -125,10 +127,15 @@ def _reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -
 
 def _nearest(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
     """Return a question about the object that is closest to its point."""
-    found = _search(questions, replace(asked, question="search", radius_m=None), ReplyOptions(k=1))
-    if not isinstance(found, SearchResult) or not found.hits:
+    found = answer_ranked(questions, replace(asked, radius_m=None), None, None, 1)
+    if not found.first:
         return replace(asked, near=None)
-    return replace(asked, what=found.hits[0].memory.id, near=None, nearest=False)
+    return replace(asked, what=found.first[0].memory.id, near=None, nearest=False)
+
+
+def _is_unbounded(asked: ParsedQuestion) -> bool:
+    """Return True if a point of the question is no limit."""
+    return asked.question == "search" or asked.nearest or by_distance(asked)
 
 
 def _places(questions: Questions, asked: ParsedQuestion) -> list[Memory] | Sighting:
@@ -151,14 +158,17 @@ def _near_memory(questions: Questions, asked: ParsedQuestion, options: ReplyOpti
         raise QuestionError(
             "near", f"the position of {name(place)} is not known. Give a point, such as (3, 1)"
         )
-    radius = NEARBY_M if asked.radius_m is None and asked.question != "search" else asked.radius_m
+    radius = NEARBY_M if asked.radius_m is None and not _is_unbounded(asked) else asked.radius_m
     if asked.inside and radius is not None:
         radius = min(radius, _half_way_m(questions, place))
-    asked = replace(asked, near=place.position[:2], map_id=place.map_id, radius_m=radius)
+    itself = place.id if asked.nearest or asked.question == "ranked" else asked.beside
+    asked = replace(asked, near=place.position[:2], map_id=place.map_id, radius_m=radius, beside=itself)
+    if asked.nearest:
+        asked = _nearest(questions, asked)
     found = answer_of(questions, asked, options)
     left = "" if place.state not in AWAY else f", which is {STATE_WORDS[place.state]}"
     means = "In" if asked.inside and place.kind == "place" else "Near"
-    within = "Nearest to" if radius is None else f"{means} means within {radius:.3g} m of"
+    within = "Distances are from" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
     return Reply(asked, f"{answer_sentence(questions, asked, found)} {note}", found)
 
@@ -442,6 +452,7 @@ _USED: dict[str, tuple[str, ...]] = {
     "been_here": (),
     "related": (*_WHERE, *_WHEN),
     "distance": _WHERE,
+    "ranked": (*_WHERE, *_WHEN),
     "compare": (*_WHEN, "area"),
 }
 _ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
@@ -460,6 +471,9 @@ _ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] =
     "pose_to": _go_to,
     "search": _search,
     "related": lambda questions, asked, options: answer_related(questions, asked, options.pose, options.k),
+    "ranked": lambda questions, asked, options: answer_ranked(
+        questions, asked, options.pose, options.kinds, options.k
+    ),
     "distance": lambda questions, asked, _: answer_distance(questions, asked),
     "compare": lambda questions, asked, options: answer_comparison(
         questions, asked, lambda side: reply(questions, side, options).answer

@@ -8,6 +8,7 @@ from typing import Protocol
 from memory.persistence.database import Database
 from memory.persistence.log.batches import Batch, Position
 from memory.persistence.log.reception import PeerState, Receipt
+from memory.sync.areas import AreaMessage, AreaReport, take_areas
 
 #: Points of the receiver's history sent to a sender, which looks for the newest one that it knows.
 MOST_POINTS = 100
@@ -21,6 +22,9 @@ class Receiver(Protocol):
 
     def receive(self, batch: Batch) -> Receipt:
         """Store a batch; return once it is durable."""
+
+    def take_areas(self, message: AreaMessage) -> AreaReport:
+        """Take over the areas of another store."""
 
 
 class Inbox:
@@ -49,6 +53,11 @@ class Inbox:
         """Store a batch, see :func:`memory.persistence.log.reception.receive`."""
         with self._lock:
             return self._database.receive(batch, self._of(batch.store), may_undo=self._may_undo)
+
+    def take_areas(self, message: AreaMessage) -> AreaReport:
+        """Take over the areas of another store, see :func:`memory.sync.areas.take_areas`."""
+        with self._lock:
+            return take_areas(self._database, message, self._of(message.store))
 
     def _of(self, store: str) -> PeerState:
         return self._known.setdefault(store, PeerState(store))

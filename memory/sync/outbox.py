@@ -13,6 +13,7 @@ from memory.persistence.database import Database
 from memory.persistence.ids import concat
 from memory.persistence.log.batches import Batch, PartialTransfer, Point, Position, ids_of, runs_of
 from memory.persistence.log.reception import PeerState
+from memory.sync.areas import AreaMessage, areas_for
 from memory.types import check_text
 
 #: Memories per batch.
@@ -109,6 +110,10 @@ class Outbox:
                 shared=self._shared,
                 progress=(min(start + self._portion, len(ids)), len(ids)),
             )
+
+    def areas(self, receiver: str) -> AreaMessage:
+        """Return the areas for a receiving store of this random name."""
+        return areas_for(self._database, self.robot, receiver, self._maps)
 
     def _delivered_ids(self, partial: Sequence[PartialTransfer]) -> NDArray[np.int64]:
         """Return the ids that unfinished transfers delivered and that have not changed since."""

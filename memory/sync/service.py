@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from memory.errors import DataError, StaleSyncError, SyncError
 from memory.persistence.log.batches import Batch, Position
 from memory.persistence.log.reception import Receipt
+from memory.sync.areas import AreaMessage, AreaReport
 from memory.sync.wire import batch_json, batch_of, position_json, position_of
 
 #: Bytes sent at once, and bytes that the socket buffers. Both are small, because the timeout covers one
@@ -63,6 +64,17 @@ class ServiceClient:
         found = self._ask("POST", "/api/pull", body)["batch"]
         return None if found is None else batch_of(found)
 
+    def take_areas(self, message: AreaMessage) -> AreaReport:
+        """See :class:`memory.sync.inbox.Receiver`."""
+        found = self._request("POST", "/api/areas/sync", {"areas": message.to_json()})
+        return AreaReport(supported=False) if found is None else AreaReport.of_json(found)
+
+    def pull_areas(self, store: str, *, name: str, maps: list[str] | None) -> AreaMessage | None:
+        """Return the areas for a store; None from a service of an earlier release."""
+        body = {"store": store, "name": name, "maps": maps}
+        found = self._request("POST", "/api/areas/pull", body)
+        return None if found is None else AreaMessage.of_json(found["areas"])
+
     def store(self) -> str:
         """Return the random name of the service's store."""
         return self.position("-").store
@@ -74,6 +86,13 @@ class ServiceClient:
             self._connection = None
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        found = self._request(method, path, body)
+        if found is None:
+            raise SyncError(f"{self.address}{path} is no address of recall serve. Check the address")
+        return found
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """Return the answer; None if the service has no such address."""
         sent = None if body is None else json.dumps(body).encode()
         self._wait(0 if sent is None else len(sent))
         headers, portions = {}, None
@@ -103,6 +122,8 @@ class ServiceClient:
             raise DataError(
                 f"{self.address}{path}: not an answer of recall serve (status {status}). Check the address"
             ) from error
+        if sort in ("not_found", "method_not_allowed"):
+            return None
         if sort == "stale":
             raise StaleSyncError(message)
         if sort == "too_large":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from memory.errors import StaleSyncError
 from memory.persistence.database import Database
 from memory.persistence.log.reception import Receipt
+from memory.sync.areas import AreaReport
 from memory.sync.inbox import Inbox, Receiver
 from memory.sync.outbox import Outbox
 from memory.sync.service import ServiceClient
@@ -29,6 +30,7 @@ class SyncReport:
         batches: batches sent.
         future: memories whose time is more than a minute after their arrival.
         ahead_ns: nanoseconds that this clock is ahead of the receiver's, measured by the last batch.
+        areas: what became of the areas.
     """
 
     robot: str
@@ -39,6 +41,7 @@ class SyncReport:
     batches: int = 0
     future: int = 0
     ahead_ns: int = 0
+    areas: AreaReport = field(default_factory=AreaReport)
 
     def count(self, done: Receipt) -> None:
         """Add the receipt of a batch."""
@@ -53,7 +56,7 @@ class SyncReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return dict(vars(self))
+        return vars(self) | {"areas": self.areas.to_json()}
 
 
 def sync(
@@ -84,6 +87,8 @@ def sync(
         except StaleSyncError:
             if attempt == _ATTEMPTS - 1:
                 raise
+    # After the memories, because areas may lie around some of them.
+    report.areas = receiver.take_areas(outbox.areas(receiver.position(outbox.store).store))
     return report
 
 
@@ -119,4 +124,6 @@ def pull(
         report.count(inbox.receive(batch))
         if progress is not None:
             progress(report.added, report.added)
+    message = source.pull_areas(database.store, name=name, maps=maps)
+    report.areas = AreaReport(supported=False) if message is None else inbox.take_areas(message)
     return report

@@ -29,6 +29,7 @@ from memory.persistence.database import Database
 from memory.persistence.log.reception import LATE_NS
 from memory.persistence.opening import open_database
 from memory.sync import Inbox, Outbox, Receiver, SyncReport, pull, sync
+from memory.sync.areas import words_of
 from memory.sync.outbox import PORTION
 from memory.sync.service import ServiceClient, is_service
 from memory.wording.words import duration
@@ -124,10 +125,12 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
     if options.json:
         print_json({"sent": sent.to_json(), "pulled": None if got is None else got.to_json()})
         return
-    if sent.batches or options.follow is None:
+    if sent.batches or sent.areas.set or sent.areas.removed or options.follow is None:
         say(f"sent as {robot}: {_sentence(sent)}")
-    if got is not None and (got.batches or options.follow is None):
+    if got is not None and (got.batches or got.areas.set or got.areas.removed or options.follow is None):
         say(f"pulled: {_sentence(got)}")
+    for words in dict.fromkeys([*words_of(sent.areas), *(words_of(got.areas) if got is not None else ())]):
+        LOG.warning(words)
     if abs(sent.ahead_ns) > LATE_NS:
         apart = duration(abs(sent.ahead_ns) / 1e9)
         LOG.warning(
@@ -168,12 +171,12 @@ def _name(target: str) -> str:
 
 
 def _sentence(report: SyncReport) -> str:
-    if not report.batches:
-        return "nothing new"
-    parts = [f"{counted(report.added)} new"]
+    parts = [f"{counted(report.added)} new"] if report.batches else []
     parts += [
         f"{count:,} {what}"
         for what, count in (("changed", report.changed), ("removed", report.removed))
         if count
     ]
-    return ", ".join(parts)
+    areas = (("set", report.areas.set), ("removed", report.areas.removed))
+    parts += [f"{counted(count, 'area', 'areas')} {what}" for what, count in areas if count]
+    return ", ".join(parts) or "nothing new"

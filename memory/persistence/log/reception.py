@@ -111,6 +111,12 @@ class PeerState:
         """Return the (n,) int64 rising local ids of everything that arrived, existing or gone."""
         return np.unique(self._sorted_ids()[1])
 
+    def remote_ids(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the remote ids of those local ids that arrived from there."""
+        there, here = self._sorted_ids()
+        rows = np.isin(here, np.array(sorted(ids), dtype=np.int64))
+        return dict(zip(here[rows].tolist(), there[rows].tolist(), strict=True))
+
     def has_all(self, batch: Batch) -> bool:
         """Return True if this batch completes its transfer."""
         if batch.whole is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memory.query import Query
-from memory.questions.answers import Answer, StillThere
+from memory.questions.answers import Answer, HowMany, StillThere
 from memory.questions.errors import QuestionError
 from memory.questions.guarantee.conformal import (
     Guarantee,
@@ -20,6 +20,12 @@ from memory.questions.recognising import HERE_M, SAME_PLACE_M, SeenBefore
 from memory.search.reader import StoreReader
 from memory.types import AWAY, Hit, Memory
 from memory.wording.words import duration, plural
+
+#: Why some answers have no guarantee.
+_UNKNOWN: dict[type[Answer], str] = {
+    HowMany: "The history of a store has no count that is known to be right. ",
+    SeenBefore: "A merged memory keeps one vector, so there are no pairs of the same object to learn from. ",
+}
 
 
 def guarantee_of(
@@ -47,9 +53,11 @@ def guarantee_of(
         if answer.memory is not None and answer.hits:
             encoder = store.compared(Query(like=answer.memory.id, encoder=encoder)).encoder
         return guaranteed_place(store, answer.hits, encoder, confidence)
+    why = next((words for kind, words in _UNKNOWN.items() if isinstance(answer, kind)), "")
     raise QuestionError(
         "confidence",
-        "only 'is it still there?' and 'have I been here?' have a guaranteed error. Ask without a confidence",
+        f"{why}Only 'is it still there?' and 'have I been here?' have a guaranteed error. Ask without a"
+        " confidence",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memory.questions.boxes import Measure, Order
+from memory.questions.boxes import Measure, Order, RankMeasure
 from memory.questions.reading.grammar import Chunk, is_past
 
 #: Classes of words that do not change a comparison.
@@ -21,7 +21,7 @@ _SAME = ("as many", "same number")
 
 @dataclass
 class Comparing:
-    """A comparison in words.
+    """A comparison or superlative in words.
 
     Attributes:
         measure: what is compared.
@@ -29,13 +29,15 @@ class Comparing:
         choices: words of the sides.
         anchor: words of the object that distances are measured from.
         yes_no: True if the question is whether the first side wins.
+        nth: place in the order of a superlative, 1 for the first.
     """
 
-    measure: Measure
+    measure: Measure | RankMeasure
     order: Order
     choices: tuple[str, ...]
     anchor: str | None = None
     yes_no: bool = False
+    nth: int = 1
 
 
 class Halves(NamedTuple):

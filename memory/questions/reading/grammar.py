@@ -38,12 +38,16 @@ _SEEN_NOW = ("see", "sees", "visible", "in view", "known", "stored", "recorded",
 #: Deeds of *anyone*; without them, *anyone* is the object of the question.
 _DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
+#: Words after *newest* that mean the last observation, not the last object to appear.
+_OBSERVATIONS = ("memory", "memories", "observation", "observations", "sighting", "sightings")
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.
 RELATION_OF: Mapping[str, Relation] = {
     "ON": "on",
     "IN": "inside",
     "NEXT": "next to",
     "BETWEEN": "between",
+    "UNDER": "under",
+    "ABOVE": "above",
     "SIDE_LEFT": "left of",
     "SIDE_RIGHT": "right of",
     "SIDE_FRONT": "in front of",
@@ -105,6 +109,8 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
     while at < len(tokens):
         size, kind = _class_at(tokens, at, known, longest_name)
         words = " ".join(tokens[at : at + size])
+        if words.lower() == "newest" and fold(" ".join(tokens[at + size : at + size + 1])) in _OBSERVATIONS:
+            kind = "LAST"
         if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
             kind = "DET" if words.lower() in ("different", "parked") else "NOUN"
         if kind == "NOUN" and chunks and chunks[-1].kind == "NOUN":
@@ -236,7 +242,11 @@ def parse(text: str, names: Collection[str] = ()) -> Parse:
         text: without times, points and maps.
         names: labels of the store.
     """
-    chunks = chunks_of(text, names)
+    return parse_chunks(chunks_of(text, names))
+
+
+def parse_chunks(chunks: Sequence[Chunk]) -> Parse:
+    """Return the parts of a question that is cut into chunks."""
     functions = [
         chunk
         for place, chunk in enumerate(chunks)
@@ -275,15 +285,19 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
     for place, chunk in enumerate(chunks):
         if chunk.kind != "NOUN":
             continue
-        before = next((each.kind for each in reversed(chunks[:place]) if each.kind not in _SILENT), "")
+        said = [each for each in chunks[:place] if each.kind not in _SILENT]
+        before, words = (said[-1].kind, said[-1].text.lower()) if said else ("", "")
         to = any(each.kind == "TO" for each in chunks[max(place - 2, 0) : place])
-        nearest_to = nearest and (to or (before == "NEAREST" and target is not None))
+        closest_to = before == "NEAREST" and (target is not None or words.endswith((" to", " from")))
+        nearest_to = nearest and (to or closest_to)
         if before in PREPOSITIONS and _may_follow(landmarks, before):
             landmarks.append(Chunk(before, chunk.text))
         elif before == "AND" and landmarks and landmarks[-1].kind == "BETWEEN":
             landmarks.append(Chunk("BETWEEN", chunk.text))
-        elif not landmarks and (nearest_to or _leaves(chunks[:place])):
-            landmarks.append(Chunk("NEAREST" if nearest_to else "IN", chunk.text))
+        elif nearest_to and _may_follow(landmarks, "NEAREST"):
+            landmarks.append(Chunk("NEAREST", chunk.text))
+        elif not landmarks and _leaves(chunks[:place]):
+            landmarks.append(Chunk("IN", chunk.text))
         elif target is None:
             target = (place, chunk.text)
         elif not landmarks and before == "NOUN" and chunks[place - 1].kind in _SILENT:

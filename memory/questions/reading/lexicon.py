@@ -41,7 +41,8 @@ _CLASSES: Mapping[str, str] = {
         remembered, sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass
         by, passed by, come across, came across, look at, looked at, known, found, sighting, sightings,
         sighting of, sight of, pass, passed, pass through, passed through, drive past, drive through,
-        drove through, run into, ran into, bump into, bumped into, come by, cross paths with, be seen
+        drove through, run into, ran into, bump into, bumped into, come by, cross paths with, be seen,
+        visit, visited, been to
     """,
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
@@ -85,13 +86,20 @@ _CLASSES: Mapping[str, str] = {
     """,
     "NEAREST": """
         nearest, closest, nearest one to, closest one to, nearest to, closest to, nearest from, closest
-        from
+        from, farthest, furthest, most distant, farthest from, furthest from, most distant from, farthest
+        away, furthest away, farthest away from, furthest away from, farthest one from, furthest one from
+    """,
+    "SUPERLATIVE": """
+        biggest, largest, smallest, tiniest, longest, tallest, widest, narrowest, highest, lowest, fastest,
+        slowest, oldest, newest, most often, most frequently, the most often, the most frequently, least
+        often, least frequently, the least often, the least frequently, least recently, most times, the
+        most times, fewest times, the fewest times
     """,
     "STILL": "still",
     "FIRST": "first, for the first time, the first time, first time, earliest",
     "LAST": """
-        last, latest, newest, most recent, most recently, the last time, last time, recent, the most
-        recent, for the last time
+        last, latest, most recent, most recently, the last time, last time, recent, the most recent, the
+        most recent time, for the last time
     """,
     "EVER": "ever, already, yet, before, earlier, previously, in the past",
     "NOW": "now, right now, currently, at the moment, at present, these days",
@@ -134,9 +142,11 @@ _CLASSES: Mapping[str, str] = {
     "SIDE_FRONT": "in front of, ahead of",
     "SIDE_BACK": "behind, in back of, at the back of, beyond",
     "NEAR": "near, close to, around the, by, at, along, in the vicinity of, nearby to, around",
+    "UNDER": "under, underneath, beneath, below, right under, directly under, directly below",
+    "ABOVE": "above, right above, directly above",
     "SIDE": """
-        on the left, on the right, above, below, under, underneath, beneath, opposite, across from,
-        across, facing, away from, far from, north of, south of, east of, west of, to the side of
+        on the left, on the right, opposite, across from, across, facing, away from, far from, north of,
+        south of, east of, west of, to the side of
     """,
     "AND": "and, or, then, plus, as well as, versus, vs",
     "NOT": "not, no, without, except, unless, other than, but, none, never, neither, nor",
@@ -148,7 +158,7 @@ _CLASSES: Mapping[str, str] = {
     "BIGGER": "bigger, larger, smaller, bigger than, larger than, smaller than",
     "THAN": "than",
     "COMPARE": """
-        more often, less often, older, newer, faster, slower, largest, biggest, smallest, longest
+        more often, less often, older, newer, faster, slower
     """,
     "ATTRIBUTE": """
         color, colour, size, weight, owner, brand, make, price, age, material, shape, temperature, height,
@@ -160,19 +170,28 @@ _CLASSES: Mapping[str, str] = {
         hi, hello, remind, any idea, any ideas, happen to, i wonder, wondering, would like, ok, okay,
         well, please, thanks, thank you, exactly, just, really, actually, else, that, again, so, so far,
         at all, in total, altogether, total, up, me, out, too, also, currently there, right, kind of,
-        kinds of, sort of, types of, type of, a lot of, as, place where, spot where, the place where, the
-        spot where, there is, in the house, in the flat, at home, in our home, in the home, in my home, in
-        town, in the town, on the road, on the street, along the road, along the street, together,
-        overall, hello robot
+        kinds of, sort of, types of, type of, piece of, pieces of, a lot of, as, place where, spot where,
+        the place where, the spot where, there is, in the house, in the flat, at home, in our home, in
+        the home, in my home, in town, in the town, on the road, on the street, along the road, along
+        the street, together, overall, hello robot
     """,
 }
+
+
+#: Words before a superlative, and the place that each means.
+ORDINALS: Mapping[str, int] = {"second": 2, "third": 3, "fourth": 4, "2nd": 2, "3rd": 3, "4th": 4}
+#: Classes of superlatives.
+SUPERLATIVES = ("NEAREST", "SUPERLATIVE")
 
 
 def _table() -> dict[tuple[str, ...], str]:
     table: dict[tuple[str, ...], str] = {}
     for name, phrases in _CLASSES.items():
         for phrase in phrases.split(","):
-            table.setdefault(tuple(phrase.split()), name)
+            words = tuple(phrase.split())
+            table.setdefault(words, name)
+            if name in SUPERLATIVES:
+                table |= {(ordinal, *words): name for ordinal in ORDINALS}
     return table
 
 

@@ -22,13 +22,17 @@ _REASONS: dict[str, str] = {
     ),
     "ATTRIBUTE": f"{{Word}} is not stored; I can answer where, when and how many. {_EXAMPLE}",
     "SIDE": (
-        "'{word}' is no relation that I compute; I know on, in, next to, between, left of, right of, in front"
-        " of and behind. Ask for example: 'what is next to the {thing}?'"
+        "'{word}' is no relation that I compute; I know on, in, next to, between, under, above, left of,"
+        " right of, in front of and behind. Ask for example: 'what is next to the {thing}?'"
     ),
     **dict.fromkeys(
         ("COMPARE", "MORE", "CLOSER", "BIGGER", "THAN"),
         "I compare counts, distances and sizes of two named objects only. Ask for example: 'are there more"
         " {thing}s today than yesterday?' or 'how many {thing}s are there?'",
+    ),
+    "SUPERLATIVE": (
+        "'{word}' needs one kind of object or one place, and nothing else. Ask for example: 'which {thing} is"
+        " the largest?' or 'what did you see most often?'"
     ),
     "NOT": f"Negations are not supported. {_EXAMPLE}",
     "AND": f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
@@ -60,7 +64,8 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         return f"The kind of object is missing, such as a person. {_EXAMPLE}"
     if parsed.question is None and parsed.has("NEAREST"):
         return (
-            "'nearest' needs a point or an object. Ask for example: 'where is the nearest {thing} to (3, 1)?'"
+            "'nearest' needs a point or an object, and no other relation. Ask for example: 'where is the"
+            " nearest {thing} to (3, 1)?'"
         )
     if parsed.unparsed:
         return f"I don't understand '{parsed.unparsed[0].text}' in '{words}'. {_EXAMPLE}"

@@ -23,6 +23,9 @@ _NEAR = re.compile(
     rf"|nearest to|next to|beside|around|by|from) {_PERSON}{_NOW}",
     re.IGNORECASE,
 )
+#: "The nearest chair to me": the words "to me" alone are no place of another question.
+_FARTHEST = re.compile(r"\b(?:nearest|closest|farthest|furthest|most distant)\b", re.IGNORECASE)
+_TO_ROBOT = re.compile(rf"\bto {_PERSON}{_NOW}", re.IGNORECASE)
 _SELF = re.compile(
     r"^where (?:am i|are (?:you|we))\b|^what(?:'s| is) (?:my|your|our) (?:position|location|pose)$"
     rf"|\b(?:above|below|under|beneath|opposite|across from|facing|away from|far from) {_PERSON}$",
@@ -61,6 +64,9 @@ def own_place(words: str) -> OwnPlace | None:
         if found is not None and found[0].lower() not in ("left", "right"):
             return OwnPlace(found[0], _without(words, found), relation, None)
     found = _NEAR.search(words)
+    to = _TO_ROBOT.search(words) if found is None and _FARTHEST.search(words) else None
+    if to is not None:
+        return OwnPlace(to[0], _without(words, to), None, None)
     if found is None:
         return None
     # A word such as "closest" stays in the question.

@@ -23,9 +23,10 @@ from memory.questions.reading.comparing import (
     halves_of,
     order_of,
 )
-from memory.questions.reading.grammar import RELATION_OF, Parse, chunks_of, is_past, parse
+from memory.questions.reading.grammar import RELATION_OF, Parse, chunks_of, is_past, parse_chunks
 from memory.questions.reading.refusals import LEFT_IN_A_TIME, reason_of
 from memory.questions.reading.robot import own_place
+from memory.questions.reading.superlatives import LISTS, superlative_of, who_as_what
 from memory.questions.reading.times import PHRASE, Span, is_clock, since_of, span_of
 from memory.types import AWAY, Kind, State
 from memory.wording import fold, nearest
@@ -53,7 +54,7 @@ _DURING_WORDS = r"(?:on|in|during|within|of|from|at|over|for)(?: the)?"
 _BETWEEN = _pattern(rf"\b(?:between|from) (?P<first>{_TIME}) (?:and|to|until|till) (?P<last>{_TIME})(?!\w)")
 _SINCE = _pattern(rf"\b(?:since|after|starting|from) (?P<when>{_TIME})(?: on(?:wards)?)?(?!\w)")
 _BEFORE = _pattern(rf"\b(?:before|until|till|up to) (?P<when>{_TIME})(?!\w)")
-_DURING = _pattern(rf"(?<!\w)(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")
+_DURING = _pattern(rf"(?<!\w)(?<!most )(?<!least )(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")
 _PLACE = _pattern(
     rf"\b(?:{_WITHIN}|near|nearby|around|close to|next to|beside|at|by|in|on|to|from) {_POINT}"
     rf"(?: within {_RADIUS.replace('radius', 'radius2')})?(?!\w)"
@@ -96,7 +97,7 @@ class ParsedQuestion:
         beside_too: the second landmark of *between*.
         room: words of the place that limits a relation.
         robot: the words that mean the place of the robot.
-        comparing: a comparison of distances or sizes, or of the counts of all areas.
+        comparing: a comparison of distances or sizes, or of the counts of all areas; or a superlative.
         sides: two counts that are compared.
         inside: the place means a room or area, not what is around it.
         nearest: of several objects, the one closest to the place is meant.
@@ -190,14 +191,32 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return _completed(found, now_ns)
     if _compare(rest, found, names):
         return found
-    parsed = parse(_spelt(rest), names)
+    chunks = who_as_what(chunks_of(_spelt(rest), names))
+    superlative = superlative_of(chunks)
+    parsed = parse_chunks(chunks if superlative is None else superlative.chunks)
+    if superlative is not None and superlative.rooms:
+        parsed = Parse(
+            "search", None, functions=[chunk for chunk in superlative.chunks if chunk.kind != "IN"]
+        )
+    elif superlative is not None and parsed.question not in (*LISTS, "pose_to"):
+        superlative, parsed = None, parse_chunks(chunks)
+    if superlative is None and parsed.question == "nearest":
+        parsed.question = None
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
         return ParsedQuestion("search", what=words, typed=words, problem=found.problem)
     found.question = parsed.question
     found.what = _object(parsed.target)
     found.past = is_past(parsed.functions)
+    if superlative is not None:
+        found.comparing = Comparing(superlative.measure, superlative.order, (), nth=superlative.nth)
+        found.kinds = ("place",) if superlative.rooms else None
+        found.past &= not superlative.staying
+        if parsed.question != "pose_to":
+            found.question = "ranked"
     _place_of(parsed, found)
+    if found.question == "ranked":
+        return _completed(found, now_ns)
     if found.robot and found.relation is not None:
         if found.question not in RELATED:
             return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
@@ -217,8 +236,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     if parsed.question == "appeared":
         found.question = "search" if timed else "first_seen"
     if parsed.question == "pose_to" and parsed.has("NEAREST"):
-        if found.near is None and found.beside is None and not found.robot:
-            found.question = "nearest"  # Refused with what is missing.
+        _check_origin(found)
         found.nearest, found.radius_m = True, None
     if parsed.question == "near" and not timed:
         found.states = ("present", "unknown")
@@ -236,13 +254,16 @@ def _place_of(parsed: Parse, found: ParsedQuestion) -> None:
     if not marks:
         return
     first = next((mark for mark in marks if mark.kind != "IN"), marks[0])
+    if found.comparing is not None and found.comparing.measure == "distance" and first.kind == "IN":
+        found.room = first.text
+        return
     if found.near is not None or found.robot:
         if first.kind == "IN":
             found.room = first.text
             return
         if first.kind not in RELATION_OF:
             return  # The point is the place of the landmark.
-        if found.robot or found.question not in RELATED:
+        if found.robot or found.question not in (*RELATED, "ranked"):
             word = first.text
             raise QuestionError(
                 "text", f"I don't understand '{word}' beside a point. Ask for the point or '{word}' alone"
@@ -387,6 +408,24 @@ def _between(first_words: str, last_words: str, now_ns: int) -> Span:
     return Span(first, last)
 
 
+def by_distance(asked: ParsedQuestion) -> bool:
+    """Return True if a question is for the nearest or the most distant object."""
+    return (
+        asked.question == "ranked" and asked.comparing is not None and asked.comparing.measure == "distance"
+    )
+
+
+def _check_origin(found: ParsedQuestion) -> None:
+    """Raise ``QuestionError`` unless distances have a point or an object that they are measured from."""
+    known = found.beside is not None and str(found.beside).lower() not in _NO_OBJECT
+    if (found.near is None and not found.robot and not known) or found.relation is not None:
+        raise QuestionError(
+            "text",
+            "'nearest' needs a point or an object to measure from. Ask for example:"
+            f" 'where is the nearest {found.what or 'car'} to (3, 1)?'",
+        )
+
+
 def _object(words: str | None) -> str | int | None:
     if words is None:
         return None
@@ -399,22 +438,9 @@ def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
     """Return a question with what follows from its parts."""
     timed = found.between is not None or found.since is not None
     placed = found.near is not None or found.beside is not None or found.robot is not None
-    if found.question == "nearest":
-        found.question = "search"
-        if (
-            found.near is None
-            and not found.robot
-            and (found.beside is None or str(found.beside).lower() in _NO_OBJECT)
-        ):
-            example = found.what or "car"
-            raise QuestionError(
-                "text",
-                "'nearest' needs a point or an object to measure from. Ask for example:"
-                f" 'where is the nearest {example} to (3, 1)?'",
-            )
-        found.radius_m, found.relation = None, None
-        if found.what is None:
-            found.kinds, found.states = ("object",), ("present", "unknown")
+    if by_distance(found):
+        _check_origin(found)
+        found.radius_m = None
         return found
     if found.near is not None and found.radius_m is None and not found.nearest:
         found.radius_m = NEARBY_M

@@ -11,13 +11,16 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from memory.exchange.times import parse_time
-from memory.questions.boxes import RELATIONS, Measure, Order
+from memory.questions.boxes import RELATIONS, Measure, Order, RankMeasure
 from memory.questions.errors import QuestionError
 from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.times import Span
-from memory.questions.reading.understanding import MOST_CHARACTERS, NEARBY_M, ParsedQuestion
+from memory.questions.reading.understanding import MOST_CHARACTERS, NEARBY_M, ParsedQuestion, by_distance
 from memory.types import KINDS, STATES
 
+_ALL_MEASURES = tuple(dict.fromkeys((*get_args(Measure), *get_args(RankMeasure))))
+#: Largest number of a place in an order.
+MOST_NTH = 4
 #: Names of questions, and what each asks.
 QUESTIONS: Mapping[str, str] = {
     "last_seen": "where and when what was last seen",
@@ -30,6 +33,8 @@ QUESTIONS: Mapping[str, str] = {
     "distance": "how far what is from beside or near",
     "compare": "which of choices is closer to what (measure distance) or larger (size); or in which area most"
     " of what are (count, without choices)",
+    "ranked": "which of what is the first by measure: nearest or farthest from beside or near, largest, seen"
+    " most often, seen last",
     "between": "what was seen in a time",
     "changed_since": "what is new, gone or moved since a time",
     "search": "all memories of what",
@@ -51,8 +56,9 @@ FIELDS: Mapping[str, str] = {
     "since": "start time, ISO 8601",
     "kinds": f"any of {', '.join(KINDS)}",
     "states": f"any of {', '.join(STATES)}",
-    "measure": f"of compare: {', '.join(get_args(Measure))}",
-    "order": f"of compare: {', '.join(get_args(Order))}",
+    "measure": f"of compare: {', '.join(get_args(Measure))}; of ranked: {', '.join(get_args(RankMeasure))}",
+    "order": f"of compare and ranked: {', '.join(get_args(Order))}; nearest is less",
+    "nth": "of ranked: 2 for the second in this order",
     "choices": "of compare: names of two or more objects",
 }
 
@@ -72,8 +78,9 @@ def schema() -> dict[str, Any]:
         "between": names | {"minItems": 2, "maxItems": 2},
         "kinds": {"type": "array", "items": {"enum": list(KINDS)}},
         "states": {"type": "array", "items": {"enum": list(STATES)}},
-        "measure": {"enum": list(get_args(Measure))},
+        "measure": {"enum": list(_ALL_MEASURES)},
         "order": {"enum": list(get_args(Order))},
+        "nth": {"type": "integer", "minimum": 1, "maximum": MOST_NTH},
         "choices": names,
     }
     fields = {
@@ -106,22 +113,40 @@ def parse_query(values: Mapping[str, Any]) -> ParsedQuestion:
     if question not in QUESTIONS:
         raise QuestionError("question", f"question must be one of {', '.join(QUESTIONS)}; got {question!r}")
     parts = {name: _CHECKS[name](name, value) for name, value in given.items() if name != "question"}
-    measure, order, choices = (parts.pop(name, None) for name in ("measure", "order", "choices"))
+    measure, order, choices, nth = (parts.pop(name, None) for name in ("measure", "order", "choices", "nth"))
     second = parts.pop("second", None)
     found = ParsedQuestion(question, beside_too=second, **parts)
     if question == "compare":
-        if measure is None or (measure != "count" and len(choices or ()) < 2):
+        if measure not in get_args(Measure) or (measure != "count" and len(choices or ()) < 2) or nth:
             raise QuestionError(
                 "measure", "'compare' needs measure, and at least two choices unless it counts"
             )
         found = replace(found, comparing=Comparing(measure, order or "more", choices or ()))
-    elif measure or order or choices:
-        raise QuestionError("measure", f"'{question}' does not compare. Remove measure, order and choices")
-    if (question == "related") != (found.relation is not None):
-        raise QuestionError("relation", "'related' needs a relation, and other questions have none")
+    elif question == "ranked":
+        if measure not in get_args(RankMeasure) or order not in ("more", "less") or choices:
+            raise QuestionError(
+                "measure",
+                f"'ranked' needs order more or less, and measure: {', '.join(get_args(RankMeasure))}",
+            )
+        found = replace(found, comparing=Comparing(measure, order, (), nth=nth or 1))
+    elif measure or order or choices or nth:
+        raise QuestionError(
+            "measure", f"'{question}' does not compare. Remove measure, order, nth and choices"
+        )
+    _check_relation(found)
     if found.radius_m is None and (found.near is not None or found.beside is not None):
-        found.radius_m = None if question in ("related", "distance", "compare") else NEARBY_M
+        bounded = question not in ("related", "distance", "compare") and not by_distance(found)
+        found.radius_m = NEARBY_M if bounded and found.relation is None else None
     return found
+
+
+def _check_relation(found: ParsedQuestion) -> None:
+    """Raise ``QuestionError`` for a missing relation, or one that the question does not use."""
+    if found.question == "ranked" and not by_distance(found):
+        if found.relation is not None and found.beside is None:
+            raise QuestionError("beside", "a relation needs beside, the object that it refers to")
+    elif (found.question == "related") != (found.relation is not None):
+        raise QuestionError("relation", "'related' needs a relation, and other questions have none")
 
 
 def query_of(asked: ParsedQuestion) -> dict[str, Any]:
@@ -133,6 +158,8 @@ def query_of(asked: ParsedQuestion) -> dict[str, Any]:
             found[name] = list(value) if isinstance(value, tuple) else value
     if asked.comparing is not None:
         found |= {"measure": asked.comparing.measure, "order": asked.comparing.order}
+        if asked.comparing.nth > 1:
+            found["nth"] = asked.comparing.nth
         if asked.comparing.choices:
             found["choices"] = list(asked.comparing.choices)
     return found
@@ -154,6 +181,12 @@ def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise QuestionError(name, f"{name} must be a finite number, got {value!r}")
     return float(value)
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_NTH:
+        raise QuestionError(name, f"{name} must be a whole number from 1 to {MOST_NTH}, got {value!r}")
+    return value
 
 
 def _radius(name: str, value: Any) -> float:
@@ -217,7 +250,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "since": _time,
     "kinds": _choices(KINDS),
     "states": _choices(STATES),
-    "measure": _choice(get_args(Measure)),
+    "measure": _choice(_ALL_MEASURES),
     "order": _choice(get_args(Order)),
+    "nth": _count,
     "choices": _choices(None),
 }

@@ -15,8 +15,9 @@ from memory.picture import draw_map
 from memory.plain_values import to_plain
 from memory.query import Filter, Query
 from memory.questions import Questions
+from memory.questions.guarantee.answering import guarantee_of
 from memory.questions.reading.times import since_of, span_of
-from memory.questions.replying import ReplyOptions, reply
+from memory.questions.replying import Reply, ReplyOptions, reply
 from memory.questions.translation.query import FIELDS, QUESTIONS, parse_query
 from memory.serve.answers import explanation_answer, memory_answer, shortened
 from memory.store import MemoryStore
@@ -44,6 +45,19 @@ Coordinate = Annotated[
 Radius = Annotated[float, Field(description="Radius in metres", ge=0.0)]
 Most = Annotated[int, Field(description="Maximum number of memories", ge=1, le=100)]
 Id = Annotated[int, Field(description="Id of a memory", ge=1)]
+Now = Annotated[
+    str | None,
+    Field(description="Time that 'yesterday' refers to; newest: the time of the newest memory"),
+]
+Confidence = Annotated[
+    float | None,
+    Field(
+        description="Also answer yes, no or unknown with an error of at most 1 - confidence, for 'is it still"
+        " there?' and 'have I been here?'",
+        ge=0.5,
+        lt=1.0,
+    ),
+]
 
 
 class StoreTools:
@@ -93,10 +107,7 @@ class StoreTools:
         question: Annotated[
             str, Field(description="A question in plain English, such as: where is the car?")
         ],
-        now: Annotated[
-            str | None,
-            Field(description="Time that 'yesterday' refers to; newest: the time of the newest memory"),
-        ] = None,
+        now: Now = None,
         map_id: MapId = None,
         area: AreaName = None,
         pose: Annotated[
@@ -104,16 +115,17 @@ class StoreTools:
             Field(description="x, y in metres and yaw in radians of the robot, for 'near me' or 'left of'"),
         ] = None,
         k: Most = 10,
+        confidence: Confidence = None,
     ) -> dict[str, Any]:
-        """Answer a question in plain English: where, when, how many, what is next to, on or between."""
-        at = time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
+        """Answer a question in plain English: where, when, how many, what is nearest, on or under it."""
+        at = self._now(now)
         asked = self._questions.understand(question, at)
         found = reply(
             self._questions,
             replace(asked, map_id=asked.map_id or map_id),
             ReplyOptions(k=k, pose=pose, area=area),
         )
-        return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
+        return self._guaranteed(found, confidence, at)
 
     def ask_query(
         self,
@@ -131,10 +143,23 @@ class StoreTools:
             Field(description="x, y in metres and yaw in radians of the robot, for left of or behind"),
         ] = None,
         k: Most = 10,
+        confidence: Confidence = None,
+        now: Now = None,
     ) -> dict[str, Any]:
         """Answer a structured query: translate a question into it that ask refuses."""
         found = reply(self._questions, parse_query(query), ReplyOptions(k=k, pose=pose))
-        return {"sentence": found.sentence, **shortened(found.answer.to_json(), _MOST)}
+        return self._guaranteed(found, confidence, self._now(now))
+
+    def _now(self, now: str | None) -> int:
+        return time.time_ns() if now is None else self._store.newest_ns if now == "newest" else _since(now)
+
+    def _guaranteed(self, found: Reply, confidence: float | None, now_ns: int) -> dict[str, Any]:
+        """Return an answer, with its guarantee if a confidence is given."""
+        parts = shortened(found.answer.to_json(), _MOST)
+        if confidence is None:
+            return {"sentence": found.sentence, **parts}
+        guaranteed = guarantee_of(self._store, found.answer, confidence, now_ns=now_ns)
+        return {"sentence": f"{found.sentence} {guaranteed}", **parts, "guarantee": to_plain(guaranteed)}
 
     def last_seen(self, what: What, map_id: MapId = None) -> dict[str, Any]:
         """Find where and when an object was last seen. Use it for 'where is ...?'"""

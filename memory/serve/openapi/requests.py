@@ -166,6 +166,11 @@ class AskBody(Body):
     now: Moment | None = Field(
         None, description="time that 'yesterday' refers to; newest: the time of the newest memory"
     )
+    confidence: Annotated[Number, Field(ge=0.5, lt=1.0)] | None = Field(
+        None,
+        description="also answer yes, no or unknown with an error of at most 1 - confidence; for 'is it still"
+        " there?' and 'have I been here?'",
+    )
 
     @property
     def words(self) -> str | None:
@@ -236,6 +241,20 @@ class SyncBody(Body):
     batch: dict[str, Any]
 
 
+class AreaSyncBody(Body):
+    """The areas of a store in ``recall sync``."""
+
+    areas: dict[str, Any]
+
+
+class AreaPullBody(Body):
+    """The store that pulls areas in ``recall sync --pull``."""
+
+    store: Annotated[str, Field(min_length=1, max_length=200, description="random name of the robot's store")]
+    name: Name = Field("shared", min_length=1, description="name of the service's store at the robot")
+    maps: Labels | None = Field(None, description="only these maps; default: all")
+
+
 class PullBody(Body):
     """The position of a robot in ``recall sync --pull``."""
 
@@ -268,6 +287,8 @@ BODIES: dict[str, type[BaseModel]] = {
     "/api/undo": UndoBody,
     "/api/consolidate": ConsolidateBody,
     "/api/sync": SyncBody,
+    "/api/areas/sync": AreaSyncBody,
+    "/api/areas/pull": AreaPullBody,
     "/api/pull": PullBody,
 }
 

@@ -27,6 +27,8 @@ from memory.questions.answers import (
     Summary,
 )
 from memory.questions.comparisons import Comparison, Distance, Related
+from memory.questions.guarantee.conformal import Guarantee
+from memory.questions.ranking import Ordering
 from memory.questions.recognising import SeenBefore
 from memory.types import Hit, Memory, State
 
@@ -76,6 +78,7 @@ class AreaShape:
     map_id: str
     polygon: Annotated[list[list[float]], Field(description="corners x, y in metres")]
     places: Annotated[list[int], Field(description="ids of memories that the area surrounds")]
+    points: Annotated[list[list[float]], Field(description="x, y in metres of each of the places")]
     radius_m: Annotated[float | None, Field(description="radius around each place in metres")]
 
 
@@ -142,12 +145,16 @@ class AskAnswer:
         | Related
         | Distance
         | Comparison
+        | Ordering
         | Similar
         | SeenBefore
         | DrivePose
         | SearchResult
     )
     understood: dict[str, Any]
+    guarantee: Annotated[
+        Guarantee | None, Field(description="yes, no or unknown, if a confidence is given")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -235,6 +242,28 @@ class SyncAnswer:
     ahead_ns: Annotated[
         int, Field(description="how far the sender's clock is ahead of the service's, in nanoseconds")
     ]
+
+
+@dataclass(frozen=True)
+class AreaSyncAnswer:
+    """What became of the areas of another store."""
+
+    set: Annotated[int, Field(description="new or changed areas")]
+    removed: int
+    waiting: Annotated[int, Field(description="areas around places that have not arrived")]
+    refused: Annotated[int, Field(description="areas that only the owner of the store may set")]
+    conflicts: Annotated[
+        list[list[str]],
+        Field(description="name and map of areas that both sides changed"),
+    ]
+    supported: bool
+
+
+@dataclass(frozen=True)
+class AreaPullAnswer:
+    """The areas for another store."""
+
+    areas: dict[str, Any]
 
 
 @dataclass(frozen=True)

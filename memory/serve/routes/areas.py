@@ -23,12 +23,13 @@ async def areas(service: ServiceOf) -> JsonAnswer:
 
 
 def _answer(area: Area) -> dict[str, Any]:
-    places = None if area.places is None else list(area.places)
+    places = dict(area.places or {})
     return {
         "name": area.name,
         "map_id": area.map_id,
         "polygon": [list(corner) for corner in area.polygon],
-        "places": places or [],
+        "places": list(places),
+        "points": [list(point) for point in places.values()],
         "radius_m": area.radius_m if places else None,
     }
 

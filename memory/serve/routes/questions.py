@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from memory.plain_values import to_plain
 from memory.questions import Questions
+from memory.questions.guarantee.answering import guarantee_of
 from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.translation.query import parse_query
@@ -33,7 +35,7 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Parsed
         if words is not None or body.question is not None:
             raise ServiceError(422, "invalid", "query: exclude question. Give one of them", "query")
         return parse_query(body.query)
-    now = time.time_ns() if body.now is None else _now(body.now, store)
+    now = _now(body.now, store)
     if words is not None:
         for field in _PARTS:
             if getattr(body, field) is not None:
@@ -64,7 +66,9 @@ def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> Parsed
     )
 
 
-def _now(value: str | int, store: MemoryStore) -> int:
+def _now(value: str | int | None, store: MemoryStore) -> int:
+    if value is None:
+        return time.time_ns()
     return store.newest_ns if value == "newest" else moment("now", value)
 
 
@@ -83,12 +87,17 @@ def answer(questions: Questions, asked: ParsedQuestion, body: AskBody, *, most: 
         area=body.area,
     )
     found = reply(questions, asked, options)
+    guaranteed = None
+    if body.confidence is not None:
+        now_ns = _now(body.now, questions.store)
+        guaranteed = guarantee_of(questions.store, found.answer, body.confidence, now_ns=now_ns)
     shown = found.asked.given()
     if not isinstance(shown.get("what", ""), str | int):
         shown["what"] = "a vector"
     return {
         "question": asked.question,
-        "sentence": found.sentence,
+        "sentence": found.sentence if guaranteed is None else f"{found.sentence} {guaranteed}",
         "answer": shortened(found.answer.to_json(), most),
         "understood": shown,
+        "guarantee": to_plain(guaranteed),
     }

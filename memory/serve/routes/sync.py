@@ -11,9 +11,16 @@ from memory.persistence.log.reception import Receipt
 from memory.serve.answers import JsonAnswer
 from memory.serve.errors import ServiceError
 from memory.serve.openapi.document import answers
-from memory.serve.openapi.requests import PullBody, SyncBody, at_most
-from memory.serve.openapi.responses import PositionAnswer, PullAnswer, SyncAnswer
+from memory.serve.openapi.requests import AreaPullBody, AreaSyncBody, PullBody, SyncBody, at_most
+from memory.serve.openapi.responses import (
+    AreaPullAnswer,
+    AreaSyncAnswer,
+    PositionAnswer,
+    PullAnswer,
+    SyncAnswer,
+)
 from memory.serve.service import ServiceOf
+from memory.sync.areas import AreaMessage, areas_for
 from memory.sync.outbox import PORTION, Outbox
 from memory.sync.wire import batch_json, batch_of, position_json, position_of
 
@@ -41,6 +48,27 @@ async def sync(request: Request, service: ServiceOf) -> JsonAnswer:
         return done._asdict(), done.generation
 
     return await service.changed(request, SyncBody, work)
+
+
+@router.post("/areas/sync", summary="Take the areas of a robot", responses=answers(AreaSyncAnswer))
+async def sync_areas(request: Request, service: ServiceOf) -> JsonAnswer:
+    """Set and remove areas as the other store did; names that both changed stay and are listed."""
+
+    def work(body: AreaSyncBody) -> tuple[dict[str, Any], int | None]:
+        done = service.inbox.take_areas(AreaMessage.of_json(body.areas))
+        return done.to_json(), service.store.generation if done.set or done.removed else None
+
+    return await service.changed(request, AreaSyncBody, work)
+
+
+@router.post("/areas/pull", summary="The areas for a robot", responses=answers(AreaPullAnswer))
+async def pull_areas(request: Request, service: ServiceOf) -> JsonAnswer:
+    """Return the areas with what the robot's store needs to notice conflicts."""
+
+    def read(body: AreaPullBody) -> dict[str, Any]:
+        return {"areas": areas_for(service.store.database, body.name, body.store, body.maps).to_json()}
+
+    return await service.asked(request, AreaPullBody, read)
 
 
 @router.post("/pull", summary="What others saw that a store lacks", responses=answers(PullAnswer))

@@ -35,7 +35,9 @@ def test_the_benchmark_writes_shares(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "questions.json"
     assert benchmark.main(["--quick", "--out", str(out), "--show", "wrong"]) == 0
     cases = json.loads(out.read_text())["cases"]
-    assert [case["set"] for case in cases] == ["home", "town", "together", "held-out", "fresh"]
+    assert [case["set"] for case in cases] == [
+        "home", "town", "together", "held-out", "fresh", "ranked", "later",
+    ]  # fmt: skip
     for case in cases:
         parts = (case[name] for name in ("answered", "rightly_refused", "refused", "mistaken"))
         assert sum(parts) == case["questions"]

@@ -219,7 +219,7 @@ def test_stats_of_an_empty_store(recall: Recall, tmp_path: Path) -> None:
         ("how many mugs are near the unicorn", "called 'unicorn'. Ask for example: 'where is the mug?'"),
         (
             "where is the nearest mug to (5, 5)?",
-            "2 memories of mug in map default: mug (memory 2) at (1.0, 2.0), 5.0 m away",
+            "Nearest to (5.0, 5.0): mug (memory 2) at (1.0, 2.0), 5.00 m.",
         ),
         ("show mugs near (50, 50)", "No memories of 'mug' within 5 m of (50.0, 50.0). The store has 4"),
         ("how many things are there", "4 memories: 2 mug, 1 charger and 1 door; seen 4 times"),

@@ -36,7 +36,8 @@ def test_a_folder_to_another(recall: Recall, store: Path, shared: Path) -> None:
     assert recall("sync", store, shared).output == "sent as store: nothing new\n"
     found = recall("sync", store, shared, "--json").json
     counts = dict.fromkeys(("added", "changed", "removed", "kept", "batches", "future", "ahead_ns"), 0)
-    assert found == {"sent": {"robot": "store", **counts}, "pulled": None}
+    areas = {"set": 0, "removed": 0, "waiting": 0, "refused": 0, "conflicts": [], "supported": True}
+    assert found == {"sent": {"robot": "store", **counts, "areas": areas}, "pulled": None}
     (mug,) = recall("query", shared, "--text", "red mug", "--json").json["hits"]
     assert mug["memory"]["payload"]["seen_by"]["store"][2] == 1
     assert mug["memory"]["provenance"] == "store"

@@ -13,10 +13,13 @@ from shapely.geometry import box as rectangle
 from memory.questions.boxes import (
     Box,
     gap_m,
+    is_above,
     is_between,
     is_inside,
     is_next_to,
     is_on,
+    is_under,
+    may_be_under,
     side_of,
     side_of_robot,
 )
@@ -57,6 +60,24 @@ def test_on_and_inside_need_the_outline() -> None:
     assert is_inside(cup._replace(z=0.4), TABLE)
     assert not is_inside(cup._replace(z=0.4), turned)
     assert not is_inside(TABLE, cup)
+
+
+def test_under_and_above_are_opposites_and_need_both_sizes() -> None:
+    cup, ball = Box(2.5, 1.2, 0.85, 0.1, 0.1, 0.1, 0.0), Box(2.5, 1.2, 0.1, 0.2, 0.2, 0.2, 0.0)
+    shelf = Box(2.0, 1.0, 1.9, 1.0, 0.3, 0.2, 0.0)
+    for low, high in ((TABLE, cup), (TABLE, shelf), (cup, shelf), (ball, shelf)):
+        assert is_under(low, high)
+        assert is_above(high, low)
+        assert not is_under(high, low)
+        assert not may_be_under(low, high)
+    assert not is_under(TABLE, cup._replace(x=3.0))
+    # The box of a table reaches to the floor, so that of a ball below it lies inside.
+    assert not is_under(ball, TABLE)
+    assert may_be_under(ball, TABLE)
+    assert not may_be_under(ball._replace(x=4.0), TABLE)
+    unsized = Box(2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert not is_under(unsized, shelf)
+    assert may_be_under(unsized, shelf)
 
 
 def test_next_to_grows_with_the_landmark() -> None:

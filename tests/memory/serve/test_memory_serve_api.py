@@ -323,7 +323,7 @@ def test_the_schema_names_every_request(client: Any) -> None:
         "/api/memories", "/api/memories/{id}", "/api/query", "/api/ask", "/api/explain/{id}", "/api/forget",
         "/api/mark", "/api/undo", "/api/consolidate", "/api/log", "/api/stats", "/api/export", "/api/events",
         "/api/health", "/api/map", "/api/path", "/api/sync", "/api/sync/{store}", "/api/pull", "/api/areas",
-        "/api/areas/remove", "/api/locate",
+        "/api/areas/remove", "/api/areas/sync", "/api/areas/pull", "/api/locate",
     }  # fmt: skip
     text = json.dumps(schema)
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}

@@ -35,6 +35,8 @@ WRITTEN = {
     "/api/consolidate": ("nwo", "now"),
     "/api/sync": ("batsh", "batch"),
     "/api/pull": ("postion", "position"),
+    "/api/areas/sync": ("area", "areas"),
+    "/api/areas/pull": ("stor", "store"),
     "/api/areas": ("plygon", "polygon"),
     "/api/areas/remove": ("mapid", "map_id"),
 }

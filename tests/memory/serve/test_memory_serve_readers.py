@@ -33,7 +33,8 @@ MUG = {"time": "2026-01-02T10:00:00Z", "label": "Mug", "caption": "red mug", "em
 FORWARDED = {
     ("POST", "/api/memories"), ("POST", "/api/mark"), ("POST", "/api/forget"), ("POST", "/api/undo"),
     ("POST", "/api/consolidate"), ("POST", "/api/areas"), ("POST", "/api/areas/remove"),
-    ("POST", "/api/sync"), ("GET", "/api/sync/{store}"), ("POST", "/api/pull"), ("GET", "/metrics"),
+    ("POST", "/api/sync"), ("POST", "/api/areas/sync"), ("POST", "/api/areas/pull"),
+    ("GET", "/api/sync/{store}"), ("POST", "/api/pull"), ("GET", "/metrics"),
 }  # fmt: skip
 
 

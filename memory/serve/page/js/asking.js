@@ -10,7 +10,7 @@ const QUESTIONS = {
   how_many: "how many there are",
   still_there: "whether something is still there", summarise: "a summary", similar_situations: "what was similar",
   seen_before: "whether it was seen before", been_here: "whether the robot was here before",
-  pose_to: "where to drive to", search: "a search for words",
+  pose_to: "where to drive to", search: "a search for words", ranked: "which one is the first by a measure",
 };
 
 /** Questions that are answered with a number. */
@@ -31,6 +31,7 @@ export function memoriesOf(parts) {
     take(hit.memory, hit.parts?.distance_m === undefined ? null : `${metres(hit.parts.distance_m)} m away`);
   }
   for (const memory of many(parts.memories)) take(memory);
+  for (const { memory } of [...many(parts.first), ...many(parts.following)]) take(memory);
   const changed = parts.changed ?? parts;
   for (const role of ["new", "gone", "moved"]) for (const memory of many(changed[role])) take(memory, role);
   for (const memory of many(parts.important)) take(memory, "important");

@@ -125,6 +125,7 @@ function choose() {
   timed = Number.isFinite(from) || Number.isFinite(to) ? columns.during(passing, from, to) : passing;
   legend();
   map.drawPath(columns.version, timeline.range).catch(failed);
+  map.drawAreas(columns.version).catch(failed);
   draw();
 }
 

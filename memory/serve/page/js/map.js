@@ -1,5 +1,6 @@
 // The map: Leaflet on a plane in metres, drawn on a canvas.
 
+import { Areas } from "./areas.js";
 import { Boxes, Path } from "./boxes.js";
 import { cluster } from "./clusters.js";
 import { element } from "./dom.js";
@@ -52,6 +53,7 @@ export class MemoryMap {
     // On a canvas of its own, so that marks lie above whatever comes when.
     Object.assign(this.map.createPane("under").style, { zIndex: 390, pointerEvents: "none" });
     const under = L.canvas({ padding: 0.25, pane: "under" });
+    this.areas = new Areas(this.map, under, (box) => this.fit(box));
     this.path = new Path(this.map, under);
     this.boxes = new Boxes(this.map, under);
     this.marks = L.layerGroup().addTo(this.map);
@@ -156,6 +158,7 @@ export class MemoryMap {
       const { x, y } = columns.rows;
       this.addMark(columns, { x: x[row], y: y[row], size: 1, row }, { faded: false, labelled: wanted.length <= LABELLED, large: true });
     }
+    this.areas.show(perMetre, this.colours);
     this.shown = [...marks, ...ground];
     this.select(columns, selected);
     const near = this.boxes.wanted(perMetre, rows);
@@ -166,6 +169,12 @@ export class MemoryMap {
   async drawPath(version, range) {
     await this.path.load(this.calls.map(), version);
     this.path.show(range, this.colours.muted);
+  }
+
+  /** Draw the named areas of the map that is looked at. */
+  async drawAreas(version) {
+    await this.areas.load(this.calls.map(), version);
+    this.areas.show(2 ** this.map.getZoom(), this.colours);
   }
 
   addMark(columns, mark, { faded, labelled, large = false, small = false }) {
