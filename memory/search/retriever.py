@@ -134,12 +134,11 @@ class Retriever:
             return
         try:
             index, columns = self.indexes.by_encoder.get(encoder), self._columns
-            yield (
-                index is not None
-                and columns is not None
-                and index.price(THOROUGH) <= _MOMENT_NS
-                and self._database.is_little(min(index.generation, columns.generation), _LITTLE)
-            )
+            if index is None or columns is None or index.price(THOROUGH) > _MOMENT_NS:
+                yield False
+                return
+            with self._database.one_moment():
+                yield self._database.is_little(min(index.generation, columns.generation), _LITTLE)
         finally:
             self._lock.release()
 
