@@ -204,9 +204,13 @@ class Retriever:
         """
         ids: NDArray[np.int64] | None = None
         if filter.polygon is not None:
+            assert filter.bounds is not None
+            x0, y0, x1, y1 = box = filter.bounds
+            if x0 > x1 or y0 > y1:
+                return np.zeros(0, np.int64)
             with self._lock:
                 columns = self._follow()
-                near = columns.matches(replace(filter, text=None, polygon=None))
+                near = columns.matches(replace(filter, text=None, polygon=None, box=box))
                 ids, points = columns.column("ids")[near], columns.column("positions")[near, :2]
             ids = ids[in_polygon(points, filter.polygon)]
         if filter.text is not None:
