@@ -47,11 +47,11 @@ _LARGE = Table(
         Column("side", "side"),
         Column("rows", "rows", ",d"),
         Column("added per second", ("load", "per_s"), ",.0f"),
-        Column("making the index, s", "index_s", ",.0f"),
-        Column("opening, s", "open_s", ".1f"),
+        Column("making the index, s", "index_s", ",.0f", "–"),
+        Column("opening, s", "open_s", ".1f", "–"),
         Column("bytes per row", "bytes_per_row", ",.0f"),
-        Column("archived rows per second", ("archive", "per_s"), ",.0f"),
-        Column("restored rows per second", ("restore", "per_s"), ",.0f"),
+        Column("archived rows per second", ("archive", "per_s"), ",.0f", "–"),
+        Column("restored rows per second", ("restore", "per_s"), ",.0f", "–"),
     ],
 )
 _LARGE_QUESTIONS = Table(
