@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ MEMORY = (
     "confidence", "reward", "payload", "evidence", "provenance", "marked", "count", "first_seen_ns",
     "last_seen_ns", "visits", "state", "importance",
 )  # fmt: skip
+#: Fields of a memory that may be lists, arrays or mappings.
+_NESTED = ("position", "covariance", "payload", "visits")
+_MEMORY_VALUES = itemgetter(*MEMORY)
 #: Types of most values, checked first for speed.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
@@ -41,8 +45,11 @@ def to_plain(value: Any) -> Any:
     if kind is dict:
         return value.copy()
     if kind is Memory:
-        values = vars(value)
-        found = {name: each if type(each := values[name]) in _PLAIN else to_plain(each) for name in MEMORY}
+        found = dict(zip(MEMORY, _MEMORY_VALUES(vars(value)), strict=True))
+        for name in _NESTED:
+            each = found[name]
+            if each is not None:
+                found[name] = to_plain(each)
         found["first_seen_ns"], found["last_seen_ns"] = value.first_sight_ns, value.last_sight_ns
         return found
     if is_dataclass(value):

@@ -40,6 +40,74 @@ _QUESTIONS = Table(
         *map(_question, _filters(values)),
     ],
 )
+_LARGE = Table(
+    "large-cpu",
+    rows="cases",
+    columns=[
+        Column("side", "side"),
+        Column("rows", "rows", ",d"),
+        Column("added per second", ("load", "per_s"), ",.0f"),
+        Column("making the index, s", "index_s", ",.0f", "–"),
+        Column("opening, s", "open_s", ".1f", "–"),
+        Column("bytes per row", "bytes_per_row", ",.0f"),
+        Column("archived rows per second", ("archive", "per_s"), ",.0f", "–"),
+        Column("restored rows per second", ("restore", "per_s"), ",.0f", "–"),
+    ],
+)
+_LARGE_QUESTIONS = Table(
+    "large-cpu",
+    rows=lambda values: [
+        {"side": case["side"], "rows": case["rows"], "question": name, **found}
+        for case in values["cases"]
+        for name, found in case.items()
+        if isinstance(found, dict) and "p50_ms" in found
+    ],
+    columns=[
+        Column("side", "side"),
+        Column("rows", "rows", ",d"),
+        Column("question", "question"),
+        Column("p50, ms", "p50_ms", ",.1f"),
+        Column("p99, ms", "p99_ms", ",.1f"),
+        Column("recall", "recall", ".3f", "–"),
+    ],
+)
+_LARGE_READERS = Table(
+    "large-cpu",
+    rows=lambda values: [
+        {"side": case["side"], "rows": case["rows"], **case["readers"]}
+        for case in values["cases"]
+        if "readers" in case
+    ],
+    columns=[
+        Column("side", "side"),
+        Column("rows", "rows", ",d"),
+        Column("queries per second", "queries_per_s", ",.0f"),
+        Column("all, p99 ms", ("questions", "all", "p99_ms"), ",.0f"),
+        Column("place 1 %, p99 ms", ("questions", "place 1 %", "p99_ms"), ",.0f"),
+        Column("adds of ten per second", "adds_per_s", ",.1f"),
+        Column("add, p99 ms", ("add", "p99_ms"), ",.0f"),
+        Column("acknowledged adds not found", "missed", "d"),
+    ],
+)
+_LARGE_UPGRADES = Table(
+    "large-cpu",
+    rows=lambda values: [
+        {"side": case["side"], "who": who, **case["upgrade"], **case["upgrade"][who]}
+        for case in values["cases"]
+        for who in ("older reader", "older writer", "newer reader", "newer writer")
+        if "upgrade" in case
+    ],
+    columns=[
+        Column("side", "side"),
+        Column("rows", "rows", ",d"),
+        Column("upgrade, s", "upgrade_s", ".1f"),
+        Column("program", "who"),
+        Column("calls", "calls", ",d"),
+        Column("errors", "errors", "d"),
+        Column("longest call, ms", "longest_ms", ",.0f"),
+        Column("lost memories", "lost", "d"),
+    ],
+)
 _READERS = Table(
     "readers-cpu",
     rows="sides",
@@ -56,5 +124,9 @@ _READERS = Table(
 BLOCKS: dict[str, Callable[[], str]] = {
     "fleet-added": _ADDED,
     "fleet-questions": _QUESTIONS,
+    "large": _LARGE,
+    "large-questions": _LARGE_QUESTIONS,
+    "large-readers": _LARGE_READERS,
+    "large-upgrades": _LARGE_UPGRADES,
     "readers": _READERS,
 }

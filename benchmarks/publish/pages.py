@@ -69,7 +69,15 @@ FILES: dict[str, tuple[str, ...]] = {
         "remembered-cars",
         "remembered-cars-each",
     ),
-    "docs/benchmarks/memory-server.md": ("fleet-added", "fleet-questions", "readers"),
+    "docs/benchmarks/memory-server.md": (
+        "fleet-added",
+        "fleet-questions",
+        "readers",
+        "large",
+        "large-questions",
+        "large-readers",
+        "large-upgrades",
+    ),
     "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),
     "docs/benchmarks/questions.md": ("questions",),
     "docs/benchmarks/sparse.md": (

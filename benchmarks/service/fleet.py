@@ -19,47 +19,30 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from benchmarks.lib.options import asked, common_parser, configure, parse
 from benchmarks.lib.results import result, save, show, write
 from benchmarks.publish.screen import tables
-from benchmarks.service.fleet_bulk import load, side_by_side
+from benchmarks.service.fleet_bulk import load
+from benchmarks.service.fleet_questions import Questions, ask_words
 from benchmarks.service.fleet_sides import (
-    BLOCK,
-    LENGTH_M,
-    STEP_NS,
     Alone,
-    Asked,
     Rows,
     Side,
     Store,
     rows_of,
+    server_at,
+    server_settings,
     store_at,
 )
-from memory import MemoryStore, Query
-from memory.persistence.postgres import nearest
-from memory.persistence.postgres import server as local
 from memory.persistence.postgres.upkeep import Upkeep
 
-_BATCH, _THREADS, _MONTHS, _K = 1000, 8, 12, 10
-#: Filters by name, of a street that long and rows of that time.
-_FILTERS: dict[str, Callable[[int], Asked]] = {
-    "all": lambda count: Asked(),
-    "label 2 %": lambda count: Asked(label="label3"),
-    "label 0.1 %": lambda count: Asked(label="rare"),
-    "place 1 %": lambda count: Asked(x=(0.5 * LENGTH_M, 0.51 * LENGTH_M)),
-    "time 10 %": lambda count: Asked(time_ns=(int(0.7 * count) * STEP_NS, int(0.8 * count) * STEP_NS)),
-}
-
-
+_BATCH, _THREADS, _MONTHS = 1000, 8, 12
 _NOTES = (
     "server, who asks and other programs share the cores of this machine",
     "pgvector alone keeps a label, a place and a time beside the vector: no words, no log",
@@ -68,10 +51,6 @@ _NOTES = (
 )
 #: Rows of a large store that are added by ``add``; efforts at which its graph is walked too.
 _LAST, _EFFORTS = 20_000, (100, 200, 400, 800)
-#: Rows that are compared with all questions at once; so many stretches of them are one process's work.
-_STRETCH, _SIDE_BY_SIDE = 10 * BLOCK, 10
-#: Seconds after which a filter has been asked enough.
-_LONGEST_S = 60.0
 
 
 class _Run:
@@ -113,70 +92,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         folder.chmod(0o755)  # Root has another user run the server.
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-        server = folder / "server"
-        server.mkdir()
-        options.server = _settings(options)
-        address = local.start(server, settings=options.server)
-        run.say(f"the server is up: {options.server}")
-        try:
+        options.server = server_settings(options.buffers, options.maintenance, options.wal)
+        run.say(f"the server starts: {options.server}")
+        with server_at(folder / "server", options.server) as address:
             for size in options.sizes:
                 _compared(size, address, folder / str(size), run)
             for size, months in options.large:
                 _large(size, months, address, run)
-        finally:
-            local.stop(server)
     save(run.values, options)
     show(run.values, tables(run.values, "fleet-added", "fleet-questions"), _NOTES, as_json=options.json)
     return 0
-
-
-def _settings(options: argparse.Namespace) -> dict[str, str]:
-    """Settings of the server: memory, and every core for building graphs."""
-    cores = os.cpu_count() or 2
-    settings = {
-        "shared_buffers": options.buffers,
-        "maintenance_work_mem": options.maintenance or options.buffers,
-        "max_parallel_maintenance_workers": str(max(2, cores - 1)),
-        "max_parallel_workers": str(max(8, cores)),
-        "max_worker_processes": str(max(8, cores + 4)),
-        "max_wal_size": options.wal,
-    }
-    # Processes that make a graph share that much memory: containers often have 64 MB of this kind.
-    shared = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
-    wanted = _bytes(settings["maintenance_work_mem"])
-    if shared is None or shared.f_bavail * shared.f_frsize < 1.1 * wanted:
-        settings["dynamic_shared_memory_type"] = "mmap"
-    return settings
-
-
-def _bytes(room: str) -> int:
-    """``64MB`` or ``2GB`` as a number."""
-    return int(room[:-2]) * {"MB": 2**20, "GB": 2**30}[room[-2:]]
 
 
 def _compared(size: int, address: str, folder: Path, run: _Run) -> None:
     """All sides with so many rows."""
     options = run.options
     rows = rows_of(0, size + 2 * options.single, options.dim, options.seed)
-    asking = _Asking(size, options)
+    questions = Questions.of(size, options.questions, options.dim, options.seed)
     with store_at(folder, options.dim) as side:
-        _measured({"folder": side}, rows, asking, run)
+        _measured({"folder": side}, rows, questions, run)
     with store_at(schema(address, f"all_{size}"), options.dim) as side:
         database = side.store.database
         assert isinstance(database, Upkeep)
         reader = database.grant(f"reader_{size}", maps=[rows.memories(range(1))[0].map_id])
         assert reader is not None
         with store_at(reader, options.dim, readonly=True) as guarded:
-            _measured({"server": side, "server, a reader of one map": guarded}, rows, asking, run)
+            _measured({"server": side, "server, a reader of one map": guarded}, rows, questions, run)
     with store_at(schema(address, f"months_{size}"), options.dim) as side:
         for month in range(_MONTHS):
             side.begin_month(month)
             _add(side, rows, size * month // _MONTHS, size * (month + 1) // _MONTHS)
         side.settle()
-        asking.ask(run.case(f"server, {_MONTHS} months", size), side, run)
+        _ask(questions, run.case(f"server, {_MONTHS} months", size), side, run)
     alone = Alone(address, options.dim, iterative=False)
     iterative = Alone(address, options.dim, iterative=True)
-    _measured({"pgvector alone": alone, "pgvector alone, iterative scans": iterative}, rows, asking, run)
+    _measured({"pgvector alone": alone, "pgvector alone, iterative scans": iterative}, rows, questions, run)
     alone.close()
     iterative.close()
 
@@ -205,7 +155,7 @@ def _large(size: int, months: int, address: str, run: _Run) -> None:
         _add(side, rows, size - last, size)
         case["added_per_s"] = round(last / (time.perf_counter() - start), 1)
         run.say(f"{name}, {size:,}: loaded {case['loaded_per_s']:,}, added {case['added_per_s']:,} a second")
-        asking = _Asking(size, options)
+        questions = Questions.of(size, options.questions, options.dim, options.seed)
         run.say("what is truly most like is known")
         start = time.perf_counter()
         side.settle()
@@ -213,11 +163,11 @@ def _large(size: int, months: int, address: str, run: _Run) -> None:
         case["bytes_per_row"] = round(side.bytes() / size, 1)
         run.save()
         run.say(f"{name}, {size:,}: the graph took {case['index_s']:,} s")
-        asking.ask(case, side, run)
+        _ask(questions, case, side, run)
         case["efforts"] = {}
         for effort in _EFFORTS:
-            asking.ask(case, side, run, effort=effort)
-        case["words"] = _words(side.store, options)
+            _ask(questions, case, side, run, effort=effort)
+        case["words"] = ask_words(side.store, options.questions)
         _one_by_one(case, side, rows, size, run)
 
 
@@ -237,14 +187,14 @@ def _add(side: Side, rows: Rows, first: int, end: int) -> None:
         side.add(rows, range(start, min(start + _BATCH, end)))
 
 
-def _measured(sides: Mapping[str, Side], rows: Rows, asking: _Asking, run: _Run) -> None:
+def _measured(sides: Mapping[str, Side], rows: Rows, questions: Questions, run: _Run) -> None:
     """Time adds in batches, the index, the queries of each side of a store, then single adds and adds by
     threads.
 
     Rows are added to the first side only.
     """
     (name, side), *_ = sides.items()
-    size = asking.size
+    size = questions.size
     run.say(f"{name}, {size:,} rows")
     cases = [run.case(each, size) for each in sides]
     start = time.perf_counter()
@@ -255,9 +205,9 @@ def _measured(sides: Mapping[str, Side], rows: Rows, asking: _Asking, run: _Run)
     cases[0]["index_s"] = round(time.perf_counter() - start, 2)
     cases[0]["bytes_per_row"] = round(side.bytes() / size, 1)
     for case, asks in zip(cases, sides.values(), strict=True):
-        asking.ask(case, asks, run)
+        _ask(questions, case, asks, run)
     if isinstance(side, Store):
-        cases[0]["words"] = _words(side.store, run.options)
+        cases[0]["words"] = ask_words(side.store, run.options.questions)
     _one_by_one(cases[0], side, rows, size, run)
 
 
@@ -291,123 +241,17 @@ def _by_threads(side: Store, rows: Rows, first: int, options: argparse.Namespace
     return _THREADS * each / (time.perf_counter() - start)
 
 
-def _words(store: MemoryStore, options: argparse.Namespace) -> dict[str, float]:
-    times = []
-    for number_ in range(options.questions + 1):
-        start = time.perf_counter()
-        store.query(Query(text=f"word{37 * number_ % 997}", k=_K))
-        times.append(1e3 * (time.perf_counter() - start))
-    return _quantiles(times[1:])
-
-
-class _Asking:
-    """Questions of a size, by filter, and what they should find.
-
-    Args:
-        size: rows.
-        options: of the command line.
-    """
-
-    def __init__(self, size: int, options: argparse.Namespace) -> None:
-        self.size = size
-        random = np.random.default_rng(options.seed + 1)
-        like = [
-            rows_of(row, row + 1, options.dim, options.seed).vectors[0]
-            for row in random.integers(0, size, options.questions).tolist()
-        ]
-        noise = random.normal(size=(len(like), options.dim)).astype(np.float32)
-        self.questions = np.stack(like) + 0.2 * noise
-        self.wanted = {name: make(size) for name, make in _FILTERS.items()}
-        self.truth = truth(size, options.dim, options.seed, self.questions, self.wanted)
-
-    def ask(self, case: dict[str, Any], side: Side, run: _Run, *, effort: int | None = None) -> None:
-        """Times and recall by filter; with an effort only for sides that walk the graph."""
-        usual = nearest.effort
-        into = case.setdefault("questions", {})
-        if effort is not None:
-            nearest.effort = lambda rows, k, aim: effort
-            into = case["efforts"].setdefault(str(effort), {})
-        for filter_ in self.wanted if effort is None else ("all", "time 10 %"):
-            into[filter_] = self._asked(side, self.wanted[filter_], self.truth[filter_])
-            run.say(f"{case['side']}, {self.size:,}, {effort or 'usual'}, {filter_}: {into[filter_]}")
-            run.save()
-        nearest.effort = usual
-
-    def _asked(self, side: Side, wanted: Asked, truth: NDArray[np.int64]) -> dict[str, Any]:
-        side.like(self.questions[0], wanted, _K)
-        times: list[float] = []
-        hits, answered, begun = 0, 0, time.perf_counter()
-        for question, best in zip(self.questions, truth, strict=True):
-            start = time.perf_counter()
-            answer = side.like(question, wanted, _K)
-            times.append(1e3 * (time.perf_counter() - start))
-            hits += len(set(answer) & set(best.tolist()))
-            answered += len(answer)
-            if time.perf_counter() - begun > _LONGEST_S:
-                break
-        expected = len(times) * truth.shape[1]
-        found: dict[str, Any] = {
-            **_quantiles(times),
-            "recall": round(hits / expected, 4),
-            "answered": round(answered / expected, 4),
-        }
-        return found if len(times) == len(self.questions) else {**found, "asked": len(times)}
-
-
-def truth(
-    size: int, dim: int, seed: int, questions: NDArray[np.float32], wanted: Mapping[str, Asked]
-) -> dict[str, NDArray[np.int64]]:
-    """(questions, k) rows that are truly most like, by filter."""
-    stretches = [(first, min(first + _STRETCH, size)) for first in range(0, size, _STRETCH)]
-    best_of = partial(_best_of, dim=dim, seed=seed, questions=questions, wanted=wanted)
-    if len(stretches) > _SIDE_BY_SIDE:
-        with side_by_side() as pool:
-            found = list(pool.map(best_of, stretches))
-    else:
-        found = [best_of(stretch) for stretch in stretches]
-    best = {}
-    for name in wanted:
-        scores = np.hstack([each[name][0] for each in found])
-        ids = np.hstack([each[name][1] for each in found])
-        best[name] = np.take_along_axis(ids, _highest(scores), 1)
-    return best
-
-
-def _best_of(
-    stretch: tuple[int, int],
-    dim: int,
-    seed: int,
-    questions: NDArray[np.float32],
-    wanted: Mapping[str, Asked],
-) -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Scores and numbers of the rows of a stretch that are most like, by filter."""
-    first, end = stretch
-    rows = rows_of(first, end, dim, seed)
-    scores: NDArray[np.float32] = questions @ as_stored(rows.vectors).T
-    best = {}
-    for name, filter_ in wanted.items():
-        among = filter_.passes(rows)
-        order = _highest(scores[:, among])
-        best[name] = np.take_along_axis(scores[:, among], order, 1), among[order] + first
-    return best
-
-
-def _highest(scores: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(questions, at most k) columns of the highest scores, the first of equal ones first."""
-    return np.argsort(-scores, axis=1, kind="stable")[:, :_K]
-
-
-def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Halves of unit length, as numbers of unit length."""
-    halves = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
-    numbers: NDArray[np.float32] = halves.astype(np.float32)
-    numbers /= np.linalg.norm(numbers, axis=1, keepdims=True)
-    return numbers
-
-
-def _quantiles(times_ms: Sequence[float]) -> dict[str, float]:
-    middle, late = np.percentile(times_ms, [50, 99])
-    return {"p50_ms": round(float(middle), 3), "p99_ms": round(float(late), 3)}
+def _ask(
+    questions: Questions, case: dict[str, Any], side: Side, run: _Run, *, effort: int | None = None
+) -> None:
+    """Times and recall by filter; with an effort only for sides that walk the graph."""
+    into = case.setdefault("questions", {})
+    if effort is not None:
+        into = case["efforts"].setdefault(str(effort), {})
+    for name in questions.wanted if effort is None else ("all", "time 10 %"):
+        into[name] = questions.ask(side, name, effort=effort)
+        run.say(f"{case['side']}, {questions.size:,}, {effort or 'usual'}, {name}: {into[name]}")
+        run.save()
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

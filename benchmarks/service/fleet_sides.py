@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +13,7 @@ import psycopg
 from numpy.typing import NDArray
 
 from memory import Memory, MemoryStore, Query, StoreConfig
+from memory.persistence.postgres import server as local
 from memory.persistence.postgres.images import COPY_END, COPY_HEAD
 from memory.persistence.postgres.upkeep import Upkeep
 
@@ -120,7 +122,7 @@ class Side(Protocol):
 
 
 class Store:
-    """A store of either kind; ids are rows plus one.
+    """A store of either kind; the time of a memory is that of its row.
 
     Args:
         place: folder or address.
@@ -152,17 +154,28 @@ class Store:
 
     def like(self, vector: NDArray[np.float32], asked: Asked, k: int) -> Sequence[int]:
         """See :class:`Side`."""
-        box = None if asked.x is None else (asked.x[0], -1.0, asked.x[1], 1.0)
-        corners = None if box is None else [(box[0], -1.0), (box[2], -1.0), (box[2], 1.0), (box[0], 1.0)]
-        query = Query(
-            embedding=vector, k=k, polygon=corners, between_ns=asked.time_ns,
-            labels=None if asked.label is None else [asked.label],
-        )  # fmt: skip
-        return [int(hit.memory.id or 0) - 1 for hit in self.store.query(query)]
+        return self._rows(Query(embedding=vector, k=k, **_conditions(asked)))
+
+    def newest(self, asked: Asked, k: int) -> Sequence[int]:
+        """The newest rows that pass."""
+        return self._rows(Query(k=k, order="recency", **_conditions(asked)))
+
+    def _rows(self, query: Query) -> list[int]:
+        """Rows that answer a query; a restored memory has another id, but the time of its row."""
+        return [hit.memory.time_ns // STEP_NS for hit in self.store.query(query)]
 
     def bytes(self) -> int:
         """See :class:`Side`."""
         return self.store.database.stats().file_bytes
+
+
+def _conditions(asked: Asked) -> dict[str, Any]:
+    """Return a filter as arguments of a query."""
+    corners = None if asked.x is None else [(x, y) for x in asked.x for y in (-1.0, 1.0)]
+    if corners is not None:
+        corners[2:] = reversed(corners[2:])
+    labels = None if asked.label is None else [asked.label]
+    return {"polygon": corners, "between_ns": asked.time_ns, "labels": labels}
 
 
 class Alone:
@@ -248,3 +261,37 @@ def store_at(place: Path | str, dim: int, *, readonly: bool = False) -> Iterator
         yield side
     finally:
         side.store.close()
+
+
+def server_settings(buffers: str, maintenance: str | None = None, wal: str = "4GB") -> dict[str, str]:
+    """Return settings of a server: memory, and every core for building graphs."""
+    cores = os.cpu_count() or 2
+    settings = {
+        "shared_buffers": buffers,
+        "maintenance_work_mem": maintenance or buffers,
+        "max_parallel_maintenance_workers": str(max(2, cores - 1)),
+        "max_parallel_workers": str(max(8, cores)),
+        "max_worker_processes": str(max(8, cores + 4)),
+        "max_wal_size": wal,
+    }
+    # Processes that make a graph share that much memory: containers often have 64 MB of this kind.
+    shared = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    wanted = _bytes(settings["maintenance_work_mem"])
+    if shared is None or shared.f_bavail * shared.f_frsize < 1.1 * wanted:
+        settings["dynamic_shared_memory_type"] = "mmap"
+    return settings
+
+
+def _bytes(room: str) -> int:
+    """``64MB`` or ``2GB`` as a number."""
+    return int(room[:-2]) * {"MB": 2**20, "GB": 2**30}[room[-2:]]
+
+
+@contextmanager
+def server_at(folder: Path, settings: Mapping[str, str]) -> Iterator[str]:
+    """A server of a folder that is stopped afterwards; its address."""
+    folder.mkdir(exist_ok=True)
+    try:
+        yield local.start(folder, settings=settings)
+    finally:
+        local.stop(folder)

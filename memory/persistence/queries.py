@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,6 +71,15 @@ class Queries(ABC):
     _areas = NO_AREAS
     # Cache; ``None`` on a server, where visible rows change without an operation.
     _cache: MemoryCache | None = None
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let the reads of this thread within the context see one moment, without a time limit.
+
+        It is for a few short reads that would each begin a transaction. Caches must not be newer than it, so
+        enter it with their lock held. A store on a server ignores it.
+        """
+        yield
 
     def get(self, ids: Iterable[int], *, vectors: bool = True) -> list[Memory]:
         """Return the memories in order of the ids, optionally without vectors.

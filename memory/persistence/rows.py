@@ -212,7 +212,9 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedRows:
             raise TypeError(f"rows[{position}] must be a Memory, got {type(row).__name__}")
     values = [_columns(row) for row in rows]
     names = (*SCALARS, *TEXTS)
-    columns = {name: [each[at] for each in values] for at, name in enumerate(names)}
+    columns = dict(
+        zip(names, map(list, zip(*values, strict=True)) if values else ([] for _ in names), strict=True)
+    )
     return PreparedRows(
         len(rows),
         {name: columns[name] for name in SCALARS},

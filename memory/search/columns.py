@@ -253,5 +253,11 @@ def _within(points: NDArray[np.float64], filter: Filter, candidates: NDArray[np.
     """Return which candidate points lie in the filter's box, circle and polygon."""
     assert filter.bounds is not None
     x0, y0, x1, y1 = filter.bounds
-    x, y = points[:, 0], points[:, 1]
-    return judge(points, filter, candidates & (x >= x0) & (x <= x1) & (y >= y0) & (y <= y1))
+    x = points[:, 0]
+    # Each step reads only the points that the step before left.
+    rows = np.flatnonzero(candidates & (x >= x0) & (x <= x1))
+    y = points[rows, 1]
+    rows = rows[(y >= y0) & (y <= y1)]
+    found = np.zeros(len(points), np.bool_)
+    found[rows] = judge(points[rows], filter, np.ones(len(rows), np.bool_))
+    return found

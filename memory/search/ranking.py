@@ -98,6 +98,10 @@ def first(
     places = np.arange(len(ids))
     if len(ids) > most:
         places = np.flatnonzero(keys <= np.partition(keys, most - 1)[most - 1])
+    order = np.argsort(keys[places])
+    ranked = keys[places[order]]
+    if (ranked[1:] > ranked[:-1]).all():
+        return places[order[:most]]  # Nothing is equal, so nothing else decides.
     rows = columns.rows(ids[places])
     time, position = columns.column("time_ns")[rows], np.nan_to_num(columns.column("positions")[rows])
     by = (keys[places], time, *position.T)

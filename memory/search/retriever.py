@@ -134,12 +134,11 @@ class Retriever:
             return
         try:
             index, columns = self.indexes.by_encoder.get(encoder), self._columns
-            yield (
-                index is not None
-                and columns is not None
-                and index.price(THOROUGH) <= _MOMENT_NS
-                and self._database.is_little(min(index.generation, columns.generation), _LITTLE)
-            )
+            if index is None or columns is None or index.price(THOROUGH) > _MOMENT_NS:
+                yield False
+                return
+            with self._database.one_moment():
+                yield self._database.is_little(min(index.generation, columns.generation), _LITTLE)
         finally:
             self._lock.release()
 
@@ -205,9 +204,13 @@ class Retriever:
         """
         ids: NDArray[np.int64] | None = None
         if filter.polygon is not None:
+            assert filter.bounds is not None
+            x0, y0, x1, y1 = box = filter.bounds
+            if x0 > x1 or y0 > y1:
+                return np.zeros(0, np.int64)
             with self._lock:
                 columns = self._follow()
-                near = columns.matches(replace(filter, text=None, polygon=None))
+                near = columns.matches(replace(filter, text=None, polygon=None, box=box))
                 ids, points = columns.column("ids")[near], columns.column("positions")[near, :2]
             ids = ids[in_polygon(points, filter.polygon)]
         if filter.text is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import Match, Mount
@@ -28,7 +29,7 @@ from memory.serve.service import StoreService
 from memory.store import MemoryStore
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Scope
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 PAGE = Path(__file__).parent / "page"
 
@@ -92,6 +93,10 @@ class _Application(FastAPI):
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
         self.before: list[Callable[[ASGIApp], ASGIApp]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request without the telemetry of FastAPI, which looks for providers in every request."""
+        await Starlette.__call__(self, scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Build the stack without the error middleware, because the guard answers unexpected errors."""

@@ -37,6 +37,8 @@ class Metrics:
             "recall_request_seconds", "Duration of requests in seconds.", ("route",),
             buckets=_BUCKETS_S, registry=self._registry,
         )  # fmt: skip
+        #: Counter and histogram by method, route and status; looking them up takes longer than counting.
+        self._known: dict[tuple[str, str, int], tuple[Any, Any]] = {}
         self._open = Gauge("recall_requests_open", "Requests in progress.", registry=self._registry)
         ProcessCollector(registry=self._registry)
         figures: Any = _StoreFigures(service)
@@ -53,9 +55,18 @@ class Metrics:
         path = getattr(route, "path", None) or _NO_ROUTE
         methods = getattr(route, "methods", None) or ()
         method = scope["method"] if scope["method"] in methods else "other"
-        self._requests.labels(method, path, str(status)).inc()
-        if path != _ENDLESS:
-            self._seconds.labels(path).observe(seconds)
+        known = self._known.get((method, path, status))
+        if known is None:
+            endless = path == _ENDLESS
+            known = (
+                self._requests.labels(method, path, str(status)),
+                None if endless else self._seconds.labels(path),
+            )
+            self._known[method, path, status] = known
+        counter, histogram = known
+        counter.inc()
+        if histogram is not None:
+            histogram.observe(seconds)
 
     def text(self) -> bytes:
         """Return all metrics in the Prometheus text format; reads the store."""

@@ -23,6 +23,10 @@ from memory.persistence.sql import Connection
 from memory.wording.reasons import in_words
 
 What = Literal["removed", "changed", "restored"]
+INSERT_LOG = (
+    "INSERT INTO log (generation, time_ns, first_id, next_id, undoes, token, operation, detail, crc)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 @dataclass
@@ -124,6 +128,15 @@ def write_entry(
     undoes: int | None = None,
 ) -> int:
     """Log an operation, assign its ids, and return its generation."""
+    row = new_entry(counters, operation, detail, added=added, undoes=undoes)
+    connection.execute(INSERT_LOG, row)
+    return counters.generation
+
+
+def new_entry(
+    counters: Counters, operation: str, detail: Mapping[str, Any], *, added: int, undoes: int | None = None
+) -> tuple[Any, ...]:
+    """Number an operation, assign its ids, and return its row for ``INSERT_LOG``."""
     counters.generation += 1
     first = counters.next_id
     counters.next_id += added
@@ -131,12 +144,7 @@ def write_entry(
     generation, now, following, token = counters.generation, time.time_ns(), counters.next_id, new_token()
     undone = NO_NUMBER if undoes is None else undoes
     crc = LOG.sum((generation, now, first, following, undone, token), "\0".join((operation, text)).encode())
-    connection.execute(
-        "INSERT INTO log (generation, time_ns, first_id, next_id, undoes, token, operation, detail, crc)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (generation, now, first, following, undoes, token, operation, text, crc),
-    )
-    return generation
+    return generation, now, first, following, undoes, token, operation, text, crc
 
 
 def new_token() -> int:

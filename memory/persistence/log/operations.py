@@ -16,9 +16,11 @@ from memory.persistence.engine import engine_of
 from memory.persistence.log import alignment, observations
 from memory.persistence.log.images import image_of, moved_image
 from memory.persistence.log.journal import (
+    INSERT_LOG,
     Counters,
     check_undoable,
     insert_log_rows,
+    new_entry,
     read_before,
     redact,
     write_entry,
@@ -107,11 +109,12 @@ def add_all(
 ) -> list[OperationResult]:
     """Run several operations that only add, with the statements of one."""
     first = counters.next_id
-    done = []
+    done, entries = [], []
     for rows, operation, detail in additions:
         start = counters.next_id
-        generation = write_entry(connection, counters, operation, detail, added=rows.size)
-        done.append(OperationResult(generation, list(range(start, counters.next_id))))
+        entries.append(new_entry(counters, operation, detail, added=rows.size))
+        done.append(OperationResult(counters.generation, list(range(start, counters.next_id))))
+    connection.executemany(INSERT_LOG, entries)
     rows = additions[0].rows if len(additions) == 1 else join([addition.rows for addition in additions])
     if rows.size:
         engine_of(connection).insert_prepared(connection, counters.slots, rows, first)

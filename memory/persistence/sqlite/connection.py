@@ -133,13 +133,7 @@ class SqliteReaders:
         """
         with sqlite_errors(self._file):
             check_deadline()
-            with self._lock:
-                if self._closed:
-                    raise StoreClosedError(f"{self._file.parent} was closed. Open it again")
-                connection = self._idle.pop() if self._idle else None
-            connection = connection or connect_reader(self._file)
-            with self._lock:
-                self._lent.add(connection)
+            connection = self.take()
             try:
                 limit = current()
                 if limit is not None:
@@ -147,9 +141,21 @@ class SqliteReaders:
                 connection.execute("BEGIN")
                 yield connection
             finally:
-                self._give_back(connection)
+                self.give_back(connection)
 
-    def _give_back(self, connection: SqliteConnection) -> None:
+    def take(self) -> SqliteConnection:
+        """Return a connection outside a transaction; the caller returns it by :meth:`give_back`."""
+        with self._lock:
+            if self._closed:
+                raise StoreClosedError(f"{self._file.parent} was closed. Open it again")
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or connect_reader(self._file)
+        with self._lock:
+            self._lent.add(connection)
+        return connection
+
+    def give_back(self, connection: SqliteConnection) -> None:
+        """End the transaction of a connection and keep it for the next reader."""
         connection.set_progress_handler(None, 0)
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing_extensions import Self
 from memory.persistence import meta
 from memory.persistence.cache import MemoryCache
 from memory.persistence.database import Database
+from memory.persistence.deadline import check_deadline
 from memory.persistence.log.journal import Counters
 from memory.persistence.reports import CheckReport, Progress
 from memory.persistence.sqlite import files, migrations, upkeep
@@ -60,6 +62,8 @@ class SqliteDatabase(Database):
         self._pid = os.getpid()
         self._counters = Counters()
         self._readers = SqliteReaders(self._file)
+        #: Connection of :meth:`one_moment` in each thread.
+        self._moment = threading.local()
         self._cache = MemoryCache()
         self._writer = None
         self.remarks: list[str] = []
@@ -194,8 +198,29 @@ class SqliteDatabase(Database):
     @contextmanager
     def _read(self) -> Iterator[SqliteConnection]:
         self._check_usable()
+        held: SqliteConnection | None = getattr(self._moment, "connection", None)
+        if held is not None:
+            with sqlite_errors(self._file):
+                check_deadline()
+                yield held
+            return
         with self._readers.borrow() as connection:
             yield connection
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """See :meth:`.Queries.one_moment`."""
+        self._check_usable()
+        with sqlite_errors(self._file):
+            connection = self._readers.take()
+        try:
+            with sqlite_errors(self._file):
+                connection.execute("BEGIN")
+            self._moment.connection = connection
+            yield
+        finally:
+            self._moment.connection = None
+            self._readers.give_back(connection)
 
     def _sizes(self, connection: SqliteConnection) -> tuple[int, int, int]:
         page = connection.execute("PRAGMA page_size").fetchone()[0]

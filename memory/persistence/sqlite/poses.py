@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +22,8 @@ CHUNK = 126
 #: Read ids individually if fewer than this share a row.
 SCATTERED = 6
 
+WRONG_LENGTH = "poses have a wrong length. Restore a backup"
 POSE_BYTES = 8 * POSE
-ONE_POSE = struct.Struct(f"<{POSE}d")
 NO_POSES = np.full(POSE * CHUNK, np.nan, "<f8").tobytes()
 REPLACE = {
     "pose": "INSERT OR REPLACE INTO pose (chunk, spread, poses, crc) VALUES (?, ?, ?, ?)",
@@ -99,7 +98,7 @@ def read_single(
 def floats(blobs: Sequence[bytes], count: int) -> NDArray[np.float64]:
     """Return (blobs, count) float64, or raise ``CorruptStoreError``."""
     if any(len(blob) != 8 * count for blob in blobs):
-        raise CorruptStoreError("poses have a wrong length. Restore a backup")
+        raise CorruptStoreError(WRONG_LENGTH)
     return np.frombuffer(b"".join(blobs), "<f8").reshape(len(blobs), count)
 
 
@@ -167,14 +166,28 @@ def with_spread(connection: sqlite3.Connection, chunks: NDArray[np.int64]) -> se
     return {chunk for (chunk,) in connection.execute(sql, (int(chunks[0]), int(chunks[-1])))}
 
 
-def write_one(connection: sqlite3.Connection, id: int, pose: Sequence[float]) -> None:
-    """Set the pose of one memory like :func:`write`, without arrays; the most common case on a robot."""
-    chunk, rest = divmod(id, CHUNK)
-    row = connection.execute("SELECT poses, spread FROM pose WHERE chunk = ?", (chunk,)).fetchone()
-    before, spread = (NO_POSES, 0) if row is None else row
-    start = POSE_BYTES * rest
-    blob = before[:start] + ONE_POSE.pack(*pose) + before[start + POSE_BYTES :]
-    connection.execute(REPLACE["pose"], (chunk, spread, blob, checksums.POSE.sum((chunk, spread), blob)))
+def append(connection: sqlite3.Connection, first_id: int, data: bytes) -> None:
+    """Set the poses of new memories with consecutive ids, in fewer steps than :func:`write`.
+
+    Args:
+        first_id: the first id.
+        data: ``POSE`` float64 of each memory.
+    """
+    end = first_id + len(data) // POSE_BYTES
+    first, last = first_id // CHUNK, (end - 1) // CHUNK
+    sql = "SELECT chunk, poses, spread FROM pose WHERE chunk BETWEEN ? AND ?"
+    before = {row[0]: row[1:] for row in connection.execute(sql, (first, last))}
+    rows = []
+    for chunk in range(first, last + 1):
+        low, high = max(first_id, CHUNK * chunk), min(end, CHUNK * (chunk + 1))
+        known, spread = before.get(chunk, (NO_POSES, 0))
+        if len(known) != len(NO_POSES):
+            raise CorruptStoreError(WRONG_LENGTH)
+        start, stop = (POSE_BYTES * (id - CHUNK * chunk) for id in (low, high))
+        part = data[POSE_BYTES * (low - first_id) : POSE_BYTES * (high - first_id)]
+        blob = known[:start] + part + known[stop:]
+        rows.append((chunk, spread, blob, checksums.POSE.sum((chunk, spread), blob)))
+    connection.executemany(REPLACE["pose"], rows)
 
 
 def clear(connection: sqlite3.Connection, ids: NDArray[np.int64]) -> None:

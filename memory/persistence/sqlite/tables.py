@@ -80,7 +80,7 @@ def insert_prepared(
     text_index.add(connection, zip(ids, *words, strict=True))
     if prepared.visits:
         visits.write(connection, {first_id + position: kept for position, kept in prepared.visits.items()})
-    poses.write(connection, np.arange(first_id, first_id + prepared.size), prepared.poses)
+    write_new_poses(connection, first_id, prepared)
 
 
 def insert_one(
@@ -102,10 +102,15 @@ def insert_one(
     text_index.add(connection, [(id, scalars[LABEL], texts[CAPTION])])
     if prepared.visits:
         visits.write(connection, {id: prepared.visits[0]})
+    write_new_poses(connection, id, prepared)
+
+
+def write_new_poses(connection: sqlite3.Connection, first_id: int, prepared: PreparedRows) -> None:
+    """Write the poses, and covariances if there are some, of new memories."""
     if prepared.poses.shape[1] == POSE:
-        poses.write_one(connection, id, prepared.poses[0].tolist())
+        poses.append(connection, first_id, prepared.poses.astype("<f8", copy=False).tobytes())
     else:
-        poses.write(connection, np.array([id]), prepared.poses)
+        poses.write(connection, np.arange(first_id, first_id + prepared.size), prepared.poses)
 
 
 def insert_columns(

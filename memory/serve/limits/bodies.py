@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NoReturn, TypeVar
 
-import anyio
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -16,6 +16,18 @@ from pydantic_core import from_json
 from memory.serve.errors import ServiceError
 from memory.serve.names import check_fields
 from memory.serve.options import ServeOptions
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout  # A tenth of the time of anyio's.
+else:
+    import anyio
+
+    @asynccontextmanager
+    async def timeout(delay: float) -> AsyncIterator[None]:
+        """Raise ``TimeoutError`` within the context after so many seconds."""
+        with anyio.fail_after(delay):
+            yield
+
 
 Model = TypeVar("Model", bound=BaseModel)
 #: Invalid JSON numbers that fast parsers accept.
@@ -87,7 +99,7 @@ async def read_body(request: Request, options: ServeOptions, bodies: Bodies, min
         raise ServiceError(415, "media_type", "compressed bodies are not supported. Send it uncompressed")
     parts, size = [], 0
     try:
-        with anyio.fail_after(options.body_timeout_s):
+        async with timeout(options.body_timeout_s):
             async for part in request.stream():
                 size += len(part)
                 if size > options.max_body_bytes:

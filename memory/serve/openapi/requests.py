@@ -317,7 +317,8 @@ def query_of(body: QueryBody, options: ServeOptions) -> Query:
         raise ServiceError(
             422, "invalid", "between and between_ns exclude each other. Give one of them", "between"
         )
-    values: dict[str, Any] = body.model_dump(exclude={"between"})
+    values = dict(body)
+    del values["between"]
     if body.between is not None:
         values["between_ns"] = span(body.between)
     elif body.between_ns is not None:

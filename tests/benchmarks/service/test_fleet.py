@@ -107,7 +107,7 @@ def test_rows_are_the_same_in_any_stretches(load: Any) -> None:
 
 
 def test_truth_is_of_what_passes(load: Any) -> None:
-    fleet, sides = load("service.fleet"), load("service.fleet_sides")
+    questions, sides = load("service.fleet_questions"), load("service.fleet_sides")
     size = 11 * sides.BLOCK  # More than are compared at once.
     rows = sides.rows_of(0, size, 8, 0)
     wanted = sides.Asked(label="label3", x=(0.0, 900.0))
@@ -115,7 +115,7 @@ def test_truth_is_of_what_passes(load: Any) -> None:
     assert 0 < len(among) < size
     assert all(rows.labels[row] == "label3" and rows.x[row] <= 900 for row in among)
     asked = rows.vectors[among[[0, -1]]]
-    best = fleet.truth(size, 8, 0, asked, {"some": wanted})["some"]
-    scores = asked @ fleet.as_stored(rows.vectors[among]).T
+    best = questions.truth(size, 8, 0, asked, {"some": wanted})["some"]
+    scores = asked @ questions.as_stored(rows.vectors[among]).T
     assert np.array_equal(best, among[np.argsort(-scores, axis=1, kind="stable")[:, :10]])
     assert best[:, 0].tolist() == [among[0], among[-1]]

@@ -354,3 +354,23 @@ def test_hits_without_vectors_are_the_same_otherwise(tmp_path: Path) -> None:
     assert [(hit.memory.id, hit.score, hit.memory.embedding) for hit in bare] == [
         (hit.memory.id, hit.score, None) for hit in whole
     ]
+
+
+def test_a_polygon_is_compared_with_what_lies_in_its_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+
+    def counted(points: np.ndarray, polygon: Any) -> np.ndarray:
+        compared.append(len(points))
+        return in_polygon(points, polygon)
+
+    monkeypatch.setattr("memory.search.retriever.in_polygon", counted)
+    with MemoryStore.open(tmp_path, dim=3) as store:
+        store.add([Memory(time_ns=at, position=(float(at), 0.0, 0.0)) for at in range(100)])
+        triangle = [(10.0, -1.0), (14.0, 0.0), (10.0, 1.0)]
+        hits = store.query(Query(polygon=triangle, k=10))
+        assert sorted(hit.memory.time_ns for hit in hits) == [10, 11, 12, 13, 14]
+        assert compared == [5]
+        assert store.query(Query(polygon=triangle, box=(20.0, -1.0, 30.0, 1.0))) == []
+        assert compared == [5]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 pytest.importorskip("fastapi")
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from memory.serve import create_app
 from memory.serve.direct_routes import DirectRoutes
@@ -81,3 +85,17 @@ def test_answers_are_those_of_the_framework(client: Any, store: MemoryStore) -> 
         assert found.status_code == expected.status_code, (method, path, named)
         assert found.content == expected.content, (method, path, named)
         assert dict(found.headers) == dict(expected.headers), (method, path, named)
+
+
+async def _unused(*_: Any) -> None:
+    raise AssertionError("FastAPI looked for telemetry")
+
+
+def test_no_request_looks_for_telemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FastAPI, "__call__", _unused)
+    with (
+        MemoryStore.open(tmp_path, dim=3) as store,
+        TestClient(create_app(store), base_url="http://127.0.0.1") as client,
+    ):
+        assert client.get("/api/stats").status_code == 200
+        assert client.post("/api/query", json={"embedding": [0, 1, 0]}).json() == {"hits": []}

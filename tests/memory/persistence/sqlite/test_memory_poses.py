@@ -61,12 +61,14 @@ def compare(connection: sqlite3.Connection, model: dict[int, np.ndarray]) -> Non
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(IDS, st.sampled_from(["bare", "spread", "one", "clear"])), max_size=6))
+@given(st.lists(st.tuples(IDS, st.sampled_from(["bare", "spread", "append", "clear"])), max_size=6))
 def test_what_is_written_is_read_and_nothing_else_changes(steps: list[tuple[list[int], str]]) -> None:
     connection = open_plain()
     random = np.random.default_rng(0)
     model: dict[int, np.ndarray] = {}
     for ids, how in steps:
+        if how == "append":  # Consecutive ids that span several rows.
+            ids = list(range(ids[0], ids[0] + 70 * len(ids))) if ids else []
         values = random.standard_normal((len(ids), POSE_COLUMNS))
         if how == "clear":
             poses.clear(connection, np.array(ids))
@@ -77,9 +79,8 @@ def test_what_is_written_is_read_and_nothing_else_changes(steps: list[tuple[list
             poses.write(connection, np.array(ids), values)
         elif how == "bare":
             poses.write(connection, np.array(ids), values[:, :POSE])
-        else:
-            for id, value in zip(ids, values, strict=True):
-                poses.write_one(connection, id, value[:POSE].tolist())
+        elif ids:
+            poses.append(connection, ids[0], values[:, :POSE].tobytes())
         for id, value in zip(ids, values, strict=True):
             before = model.get(id, np.full(POSE_COLUMNS, np.nan))
             kept = before[POSE:] if how != "spread" else value[POSE:]
@@ -93,7 +94,7 @@ def test_what_is_written_is_read_and_nothing_else_changes(steps: list[tuple[list
 
 def test_the_first_that_is_not_there_is_named(connection: sqlite3.Connection) -> None:
     one, three = np.array([126]), np.array([126, 127, 128])
-    poses.write_one(connection, 126, [1.0, 2.0, 3.0, 4.0])
+    poses.append(connection, 126, np.array([1.0, 2.0, 3.0, 4.0]).tobytes())
     np.testing.assert_array_equal(check_known(one, poses.read(connection, one)), [[1, 2, 3, 4]])
     with pytest.raises(UnknownMemoryError, match="id 127"):
         check_known(three, poses.read(connection, three))
