@@ -15,11 +15,12 @@ from perception.config import DetectorConfig, Limits
 from perception.geometry import GroundGrid
 from perception.model.backbone import BackboneMaps
 from perception.model.head import Proposals
-from perception.model.listed_map import ListedMap
+from perception.model.listed_map import FeatureMap, ListedMap
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import AXES, RefineStage, turned
 from perception.nms import rotated_nms
+from perception.run.precision import name_of
 from perception.run.profile import time_stages
 from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.results import FrameResult
@@ -50,12 +51,12 @@ class EagerMap(NamedTuple):
 
     Attributes:
         pillars: points by pillar.
-        features: (B, C, H, W), or values of listed cells for an unbounded range.
+        features: (B, C, H, W), bytes of that map, or values of listed cells for an unbounded range.
         heat_logits: computes the logits of the heat map: (B, classes, H, W), or of the listed cells.
     """
 
     pillars: Pillars
-    features: Tensor | ListedMap
+    features: FeatureMap
     heat_logits: Callable[[], Tensor]
 
 
@@ -63,7 +64,7 @@ class EagerPeaks(NamedTuple):
     """Boxes at the peaks of the heat map, with pillars and map."""
 
     pillars: Pillars
-    features: Tensor | ListedMap
+    features: FeatureMap
     proposals: Proposals
 
 
@@ -97,7 +98,7 @@ class EagerSteps(
     Scans are (N_i, C) float32 each, on the device.
 
     Args:
-        dtype: dtype of the features on a CPU: float32, or bfloat16 if :meth:`PlannedMaps.suits`.
+        dtype: dtype of the features on a CPU: float32, or bfloat16 or int8 if :meth:`PlannedMaps.suits`.
     """
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
@@ -105,7 +106,12 @@ class EagerSteps(
         self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
         #: Replacements for the point layers of refinement stages.
         self._points: dict[nn.Module, PlannedPoints] = {}
-        if dtype != torch.float32:
+        if dtype == torch.int8:
+            # This module loads all of sparse_core.nm.
+            from perception.stages.refine.int8 import BytePoints
+
+            self._points = {stage: BytePoints(stage, network) for stage in self._stages()}
+        elif dtype != torch.float32:
             self._points = {stage: PlannedPoints(stage) for stage in self._stages()}
         # Other layers may keep state, which threads must not share.
         self.threaded = self.planned is not None
@@ -143,8 +149,8 @@ class EagerSteps(
             )
         if self.dtype != torch.float32:
             raise ValueError(
-                "precision='bfloat16' needs a CPU without autocast, own folded layers without hooks and a"
-                " grid that fits the memory. Use precision='float32'."
+                f"precision={name_of(self.dtype)!r} needs a CPU without autocast, own folded layers without"
+                " hooks and a grid that fits the memory. Use precision='float32'."
             )
         return EagerLevels(levels.pillars, self.network.backbone(encoded))
 
