@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from perception.config import DetectorConfig, Limits
+from perception.errors import PrecisionWarning
 from perception.geometry import GroundGrid
 from perception.model.backbone import BackboneMaps
 from perception.model.head import Proposals
@@ -308,6 +309,8 @@ class EagerRunner:
         self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
         self._rules = ReportRules.of(network.config)
+        #: True for a kind of warning that was emitted; shared by runners of other thresholds.
+        self._warned: dict[str, bool] = {}
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
         """Return a runner of the same network with other thresholds."""
@@ -323,6 +326,7 @@ class EagerRunner:
         A CPU computes each frame alone. With at least as many frames as threads, threads compute frames in
         parallel, densest first, so that no long frame starts last.
         """
+        self._warn_of_autocast()
         with warnings.catch_warnings():
             # Each result reports its own overflow.
             warnings.simplefilter("ignore", CapacityWarning)
@@ -339,6 +343,20 @@ class EagerRunner:
 
             share_tasks(compute, len(order))
             return [result for place in range(len(clouds)) for result in found[place]]
+
+    def _warn_of_autocast(self) -> None:
+        """Warn once that autocast runs the network's own layers instead of planned ones."""
+        steps = self.steps
+        if not torch.is_autocast_enabled("cpu") or self.device.type != "cpu" or self._warned.get("autocast"):
+            return
+        if isinstance(steps, EagerSteps) and steps.planned is not None and steps.dtype == torch.float32:
+            self._warned["autocast"] = True
+            message = (
+                "torch.autocast makes frames on a CPU more than twice as slow. Leave it, and pass"
+                " precision='bfloat16' or precision='int8' to the detector instead."
+            )
+            # The caller of Detector.__call__ or detect_batch.
+            warnings.warn(message, PrecisionWarning, stacklevel=4)
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
         """Return median milliseconds of each stage of a batch."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,9 +50,11 @@ def measure_ranges(network: Network, scans: Iterable[Tensor]) -> dict[str, float
         for name, module in layers.items():
             stack.callback(watch(name, module).remove)
         steps = EagerSteps(network)
+        # Refine unlikely proposals too, so that every scan has some.
+        steps.config = replace(network.config, nms=replace(network.config.nms, score_threshold=0.0))
         for scan in scans:
             with torch.inference_mode():
-                run_on_worker(lambda scan=scan: run_frame(steps, [scan]), 1)
+                run_on_worker(partial(run_frame, steps, [scan]), 1)
     if layers.keys() - found.keys():
-        raise ValueError("no scan has points in range, or none has proposals: pass typical scans")
+        raise ValueError("no scan has points in range. Pass typical scans of the sensor.")
     return {name: found[name] for name in layers}
