@@ -66,4 +66,6 @@ def _why_not_int8(network: Network) -> str | None:
 
     if not compiled.available():
         return "int8 needs a C++ compiler (install g++), or a platform wheel"
+    # Start the compilation now; the reference computes frames until it is ready.
+    compiled.PRODUCTS.library()
     return None
