@@ -71,7 +71,6 @@ _PRECISIONS = Table(
     columns=(
         Column("side", "side"),
         Column("processor ms, median", "processor/median_ms", "{:.1f}".format),
-        Column("fastest", "processor/minimum_ms", "{:.1f}".format),
         Column("relative to our float32", "over_float32", "{:.2f}".format),
         Column("relative to our int8", "over_int8", "{:.2f}".format),
     ),

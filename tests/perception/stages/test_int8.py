@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,10 @@ from torch.nn import functional as F
 
 from perception import Detector
 from perception.config import DetectorConfig
+from perception.data import open_data_set
 from perception.errors import CheckpointError
+from perception.evaluate.data_set import evaluate_detector
+from perception.evaluate.kitti import KittiResult
 from perception.model.listed_map import ByteMap, FeatureMap, ListedMap
 from perception.model.network import Network
 from perception.model.pillars import make_pillars
@@ -299,3 +303,19 @@ def test_damaged_ranges_are_refused(tiny_network: Network, street: Street) -> No
     less = {name: value for name, value in network.ranges.items() if name != "neck.up"}
     with pytest.raises(CheckpointError, match=r"other weights \(neck.up is missing\)"):
         ranges_of_header(ranges_to_header(less), network)
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("name", ["pointpillars-kitti", "pointpillars-kitti-2of4-int8"])
+def test_average_precision_is_that_of_float32(kitti_directory: Path, tmp_path: Path, name: str) -> None:
+    assert compiled.PRODUCTS.ready()
+    frames = open_data_set(kitti_directory, "val")
+    found = []
+    for precision in ("float32", "int8"):
+        detector = Detector.from_pretrained(name, precision=precision)
+        result = evaluate_detector(detector, frames, tmp_path / precision)
+        assert isinstance(result, KittiResult)
+        found.append([result.ap("Car", "3d", level) for level in ("easy", "moderate", "hard")])
+    assert found[1] == pytest.approx(found[0], abs=0.5)
+    assert found[1] != found[0]
