@@ -165,9 +165,9 @@ def sessions(network: DensePart, seed: int, folder: Path) -> dict[Precision, Cal
             network, (canvas,), str(files["float32"]), input_names=["canvas"], opset_version=18, dynamo=False
         )
 
-    class _OneCanvas(CalibrationDataReader):  # type: ignore[misc]
+    class _OneCanvas(CalibrationDataReader):
         def __init__(self) -> None:
-            self.left = [{"canvas": canvas.numpy()}]
+            self.left: list[dict[str, object]] = [{"canvas": canvas.numpy()}]
 
         def get_next(self) -> dict[str, object] | None:
             return self.left.pop() if self.left else None

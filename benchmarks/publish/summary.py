@@ -213,7 +213,7 @@ def _speed(
     on_cpu = {row["call"]: row for row in reversed(cpu_calls["calls"])}["detector(points)"]
     cases = {case["case"]: case for case in frames["cases"]}
     sides = {side["side"]: side for side in precisions["sides"]}
-    int8, peer = sides["int8"]["processor"], sides["OpenVINO, int8, network alone"]
+    int8, peer = sides["int8"], sides["OpenVINO, int8, network alone"]
 
     def frame(name: str, words: str) -> list[str]:
         sparse, dense = (cases[name]["sides"][side]["p50_ms"] for side in ("sparse", "dense twin"))
@@ -250,7 +250,7 @@ def _speed(
             "the same, int8, processor time",
             "CPU",
             f"{int8['median_ms']:.0f} ms",
-            f"OpenVINO, int8, dense network alone: {peer['processor']['median_ms']:.0f} ms",
+            f"OpenVINO, int8, dense network alone: {peer['median_ms']:.0f} ms",
             f"{peer['over_int8']:.1f}",
         ],
         [

@@ -26,7 +26,7 @@ from perception.run.profile import time_stages
 from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.results import FrameResult
 from perception.stages.cpu import PlannedLevels, PlannedMaps
-from perception.stages.refine.cpu import PlannedPoints
+from perception.stages.refine.cpu import CpuPoints, PlannedPoints
 from perception.stages.report import ReportRules
 from perception.types import EMBEDDING_DIM
 from sparse_core.common.workers import run_on_worker, share_tasks, sharing_threads
@@ -106,7 +106,7 @@ class EagerSteps(
         self.network, self.config, self.dtype = network, network.config, dtype
         self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
         #: Replacements for the point layers of refinement stages.
-        self._points: dict[nn.Module, PlannedPoints] = {}
+        self._points: dict[nn.Module, CpuPoints[Any]] = {}
         if dtype == torch.int8:
             # This module loads all of sparse_core.nm.
             from perception.stages.refine.int8 import BytePoints

@@ -88,7 +88,7 @@ class FloatLayers(NeckLayers):
         rows_product(features, hidden_weight, out=hidden, bias=hidden_bias, relu=True)
         exact = hidden
         if hidden.dtype != weight.dtype:
-            exact = pool.take(*hidden.shape, weight.dtype).copy_(hidden)
+            exact = pool.take(len(hidden), hidden.shape[1], weight.dtype).copy_(hidden)
             pool.give(hidden)
         rows_product(exact, weight, out=out, bias=bias)
         pool.give(exact)

@@ -129,6 +129,7 @@ def test_the_neck_is_a_dense_network_of_integers(
     raised = (raised + below.float() * up.residual_scale).clamp(0, 255).round().to(torch.uint8)
     raised = raised.view(height, width, 2, 2, -1).transpose(1, 2).reshape(2 * height, 2 * width, -1)
     expected = convolved(raised, last)
+    assert isinstance(found, ByteMap)
     assert torch.equal(found.values[0], expected[..., :24])
     hidden = expected.double().flatten(0, 1) @ layers._hidden.weight[0].double()
     hidden = torch.relu(hidden.float() * layers._hidden.scale + layers._hidden.bias)
@@ -277,8 +278,7 @@ def test_point_layers_have_the_bits_of_the_reference(
 def test_ranges_hold_every_output(tiny_network: Network, street: Street) -> None:
     network = measured(tiny_network, street)
     assert network.ranges is not None
-    unit = network.backbone.stages[0][0].first
-    assert isinstance(unit, torch.nn.Module)
+    unit = network.get_submodule("backbone.stages.0.0.first")
     seen: list[float] = []
     unit.register_forward_hook(lambda _, __, made: seen.append(float(made.features.abs().max())))
     copied = copy.deepcopy(network.ranges)
