@@ -62,8 +62,8 @@ class Detector:
         fast: run frames as CUDA graphs. None: if possible, which takes CUDA, Triton and a sparse or dense
             network with ``impl="auto"``.
         precision: number format of the features. CUDA graphs take ``"float16"`` (default), ``"bfloat16"`` or
-            ``"float32"``. A CPU takes ``"float32"`` (default); or ``"bfloat16"`` with a sparse network and
-            AVX512-BF16 or AMX.
+            ``"float32"``. A CPU takes ``"float32"`` (default); or with a sparse network ``"bfloat16"``, which
+            needs AVX512-BF16 or AMX, or ``"int8"``, which needs the ranges of ``perceive quantise``.
         overflow: what a CUDA graph does if a frame has too many active cells: ``"grow"`` captures a larger
             graph, ``"warn"`` drops cells and warns.
 

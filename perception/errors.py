@@ -6,6 +6,7 @@
     └── CheckpointError    corrupt weights, or weights of another configuration
 
     UserWarning
+    ├── PrecisionWarning   a number format that makes frames slower
     └── ScanWarning        doubtful scan: unit, axes, range or intensity
 
 Bad arguments raise the built-in ``ValueError`` and ``TypeError``. ``DataError`` and ``ConfigError`` are also
@@ -29,6 +30,10 @@ class ConfigError(PerceptionError, ValueError):
 
 class CheckpointError(PerceptionError):
     """Corrupt weights, or weights of another configuration."""
+
+
+class PrecisionWarning(UserWarning):
+    """A number format that makes frames slower; the message names a better one."""
 
 
 class ScanWarning(UserWarning):

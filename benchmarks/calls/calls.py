@@ -14,7 +14,7 @@
 - ``large``: a frame of a million points.
 - ``busy``: frames with a busy core, compared with the dense baseline.
 - ``waiting``: frames by waiting policy of the threads, with no core, one core and all cores busy.
-- ``openvino``: frames compared with the dense network of PointPillars in OpenVINO, if that is installed.
+- ``openvino``: frames compared with PointPillars' dense network in OpenVINO and ONNX Runtime, if installed.
 - ``first``: the first detections of a fresh process.
 - ``tail``: thousands of calls of the detector, and what the slowest ones do.
 - ``sizes``: batches of changing size, with and without a graph for them.

@@ -26,7 +26,7 @@ from perception import Detector
 from perception.run.precision import has_bfloat16
 from perception.types import FloatArray
 
-SPARSE, _DENSE = "pointpillars-kitti", "pointpillars-kitti-dense"
+SPARSE, DENSE = "pointpillars-kitti", "pointpillars-kitti-dense"
 _FIRST = """
 import sys
 from pathlib import Path
@@ -62,7 +62,7 @@ def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     clouds = [np.array(points) for points in load_frames(options.data, 8, seed=options.seed).points]
     while len(clouds) < 8:
         clouds.append(clouds[0])
-    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (SPARSE, _DENSE))
+    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (SPARSE, DENSE))
     few = clouds[:2] if options.quick else clouds
     # Long enough that neither its first nor its last frame counts for much.
     long = few if options.quick else clouds * 8
@@ -151,7 +151,7 @@ def busy(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     The threads and how they wait are those that a program gets which sets nothing.
     """
     points = load_frames(options.data, 1, seed=options.seed).points[0]
-    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (SPARSE, _DENSE))
+    ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (SPARSE, DENSE))
     sides = {"ours": lambda: ours(points), "dense": lambda: dense(points)}
     idle, taken = alone_and_beside(sides, torch.device(options.device), options)
     slower = float(np.median(taken["ours"]) / np.median(idle["ours"]))

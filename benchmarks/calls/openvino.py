@@ -1,4 +1,4 @@
-"""Our frame compared with the dense PointPillars network alone in OpenVINO, a common choice on CPUs."""
+"""Our frame compared with the dense PointPillars network alone in OpenVINO and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from perception import Detector
 from perception.config import AnchorConfig, DetectorConfig, HeadConfig, NeckConfig, PillarConfig, RefineConfig
 from perception.model.anchors import AnchorNetwork
 from perception.run.precision import Precision, has_bfloat16
+from sparse_core.conv.convolution.cpu.int8 import compiled as products
 
-#: By the name of a precision, what OpenVINO calls it and how many times as long it should take as our frame.
-_PRECISIONS: dict[Precision, tuple[str, float]] = {"float32": ("f32", 5.0), "bfloat16": ("bf16", 4.0)}
+#: By the name of a precision, how many times as long OpenVINO should take as our frame.
+_AIMS: dict[Precision, float] = {"float32": 5.0, "bfloat16": 4.0, "int8": 3.0}
+#: What OpenVINO calls the precision of layers that are not quantised.
+_HINTS: dict[Precision, str] = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 
 
 class DensePart(nn.Module):
@@ -48,27 +51,54 @@ def openvino(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Time our frame from points to boxes and their network, interleaved, on idle cores and with one core
     busy.
 
-    Both in float32, and both in bfloat16 where the CPU has it.
+    All in float32 and int8, and in bfloat16 where the CPU has it.
     """
-    if importlib.util.find_spec("openvino") is None:
-        print("openvino: no rows, it is not installed (pip install openvino)", file=sys.stderr)
-        return []
+    peers = peers_of(options.seed, folder)
     points = load_frames(options.data, 1, seed=options.seed).points[0]
     sides: dict[str, Callable[[], object]] = {}
-    for name, call in compiled(dense_part(options.seed), options.seed).items():
-        ours = Detector.from_pretrained(SPARSE, device="cpu", precision=name)
-        sides |= {f"ours, {name}": partial(ours, points), name: call}
+    for name in dict.fromkeys(name for calls in peers.values() for name in calls):
+        if name == "int8":
+            products.PRODUCTS.ready()
+        sides[f"ours, {name}"] = partial(Detector.from_pretrained(SPARSE, precision=name), points)
+    for peer, calls in peers.items():
+        sides |= {f"{peer}, {name}": call for name, call in calls.items()}
     alone, taken = alone_and_beside(sides, torch.device("cpu"), options)
     rows = []
     for state, samples in (("no core taken", alone), ("one core taken", taken)):
-        for name, (_, aim) in _PRECISIONS.items():
-            if name not in sides:
-                continue
-            own = samples[f"ours, {name}"]
-            found = beside(f"OpenVINO, {name}, network alone", samples[name], own)
-            row = timed(f"detector(points), {name}, {state}", own, **found)
-            rows.append(row | {"aim_times": aim, "met": row["times"] >= aim})
+        for name, aim in _AIMS.items():
+            for peer, calls in peers.items():
+                if name not in calls:
+                    continue
+                own = samples[f"ours, {name}"]
+                found = beside(f"{peer}, {name}, network alone", samples[f"{peer}, {name}"], own)
+                row = timed(f"detector(points), {name}, {state}", own, **found)
+                aimed = {"aim_times": aim, "met": row["times"] >= aim} if peer == "OpenVINO" else {}
+                rows.append(row | aimed)
     return rows
+
+
+def peers_of(seed: int, folder: Path) -> dict[str, dict[Precision, Callable[[], object]]]:
+    """Return the calls of each library that is installed, by its name and the name of a precision.
+
+    Args:
+        seed: of weights and input.
+        folder: for files of the network.
+    """
+    network = dense_part(seed)
+    return {
+        "OpenVINO": _peer("openvino", compiled, network, seed),
+        "ONNX Runtime": _peer("onnxruntime", sessions, network, seed, folder),
+    }
+
+
+def _peer(
+    library: str, make: Callable[..., dict[Precision, Callable[[], object]]], *given: object
+) -> dict[Precision, Callable[[], object]]:
+    """Return the calls of a library; none if it is not installed."""
+    if importlib.util.find_spec(library) is None:
+        print(f"{library}: no rows, it is not installed (pip install {library})", file=sys.stderr)
+        return {}
+    return make(*given)
 
 
 def dense_part(seed: int) -> DensePart:
@@ -91,19 +121,77 @@ def dense_part(seed: int) -> DensePart:
 
 
 def compiled(network: DensePart, seed: int) -> dict[Precision, Callable[[], object]]:
-    """By the name of a precision that this CPU has, a call of the network in OpenVINO, set up for latency."""
+    """By the name of a precision that this CPU has, a call of the network in OpenVINO, set up for latency.
+
+    NNCF quantises it for int8, if that is installed.
+    """
     from openvino import Core, convert_model
 
-    canvas = torch.randn(1, 64, 496, 432, generator=torch.Generator().manual_seed(seed))
+    canvas = canvas_of(seed)
     with torch.no_grad():
         model = convert_model(network, example_input=canvas)
     core = Core()
     able = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     calls: dict[Precision, Callable[[], object]] = {}
-    for name, (theirs, _) in _PRECISIONS.items():
+    for name, hint in _HINTS.items():
         if name == "bfloat16" and not ("BF16" in able and has_bfloat16()):
             continue
-        how = {"INFERENCE_PRECISION_HINT": theirs, "PERFORMANCE_HINT": "LATENCY"}
-        made = core.compile_model(model, "CPU", how)
-        calls[name] = partial(made, [canvas.numpy()])
+        if name == "int8":
+            if importlib.util.find_spec("nncf") is None:
+                print("openvino: no row for int8 (pip install nncf)", file=sys.stderr)
+                continue
+            import nncf
+
+            model = nncf.quantize(model, nncf.Dataset([canvas.numpy()]), subset_size=1)
+        how = {
+            "INFERENCE_PRECISION_HINT": hint,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        }
+        calls[name] = partial(core.compile_model(model, "CPU", how), [canvas.numpy()])
     return calls
+
+
+def sessions(network: DensePart, seed: int, folder: Path) -> dict[Precision, Callable[[], object]]:
+    """Calls of the network in ONNX Runtime, in float32 and quantised to int8."""
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    canvas = canvas_of(seed)
+    files: dict[Precision, Path] = {"float32": folder / "dense.onnx", "int8": folder / "dense-int8.onnx"}
+    with torch.no_grad():
+        torch.onnx.export(
+            network, (canvas,), str(files["float32"]), input_names=["canvas"], opset_version=18, dynamo=False
+        )
+
+    class _OneCanvas(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left: list[dict[str, object]] = [{"canvas": canvas.numpy()}]
+
+        def get_next(self) -> dict[str, object] | None:
+            return self.left.pop() if self.left else None
+
+    joined = folder / "joined.onnx"
+    quant_pre_process(files["float32"], joined, skip_symbolic_shape=True)
+    quantize_static(
+        joined,
+        files["int8"],
+        _OneCanvas(),
+        quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    calls: dict[Precision, Callable[[], object]] = {}
+    for name, file in files.items():
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        calls[name] = partial(session.run, None, {"canvas": canvas.numpy()})
+    return calls
+
+
+def canvas_of(seed: int) -> Tensor:
+    """Return a random canvas (1, 64, 496, 432); times do not depend on the values."""
+    return torch.randn(1, 64, 496, 432, generator=torch.Generator().manual_seed(seed))

@@ -65,8 +65,19 @@ def _rows(products: bool) -> Callable[[Values], list[Any]]:
     return lambda values: [row for row in values["calls"] if (row["row"] == _PRODUCTS) is products]
 
 
+_PRECISIONS = Table(
+    "precisions-cpu",
+    rows="sides",
+    columns=(
+        Column("side", "side"),
+        Column("processor ms, median", "median_ms", "{:.1f}".format),
+        Column("relative to our float32", "over_float32", "{:.2f}".format),
+        Column("relative to our int8", "over_int8", "{:.2f}".format),
+    ),
+)
 _PRODUCTS = "products"
 BLOCKS: dict[str, Callable[[], str]] = {
+    "precisions-cpu": _PRECISIONS,
     "calls-cpu": Table("calls-cpu", rows=_rows(False), columns=_columns()),
     "calls-cuda": Table("calls-cuda", rows=_rows(False), columns=_columns()),
     "calls-products": Table("calls-cuda", rows=_rows(True), columns=_product_columns()),

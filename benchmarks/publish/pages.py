@@ -32,7 +32,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "levels-budgets-cpu",
         "levels-budgets-cuda",
     ),
-    "docs/benchmarks/calls.md": ("calls-cpu", "calls-cuda", "calls-products"),
+    "docs/benchmarks/calls.md": ("calls-cpu", "precisions-cpu", "calls-cuda", "calls-products"),
     "docs/benchmarks/certainty.md": ("locate", "coverage", "coverage-drives", "past-cases"),
     "docs/benchmarks/detector.md": ("detector-cpu", "frame-cuda", "limits-cpu", "limits-cuda", "conv-cuda"),
     "docs/benchmarks/dynamic.md": (

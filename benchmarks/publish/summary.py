@@ -205,11 +205,15 @@ def _gpu(result: Values) -> str:
     return model.split()[1]
 
 
-def _speed(frames: Values, layers: Values, attention: Values, calls: Values, cpu_calls: Values) -> str:
+def _speed(
+    frames: Values, layers: Values, attention: Values, calls: Values, cpu_calls: Values, precisions: Values
+) -> str:
     call = {row["call"]: row for row in calls["calls"]}["detector(points)"]
     # Several benchmarks have a row with these words; the first one counts.
     on_cpu = {row["call"]: row for row in reversed(cpu_calls["calls"])}["detector(points)"]
     cases = {case["case"]: case for case in frames["cases"]}
+    sides = {side["side"]: side for side in precisions["sides"]}
+    int8, peer = sides["int8"], sides["OpenVINO, int8, network alone"]
 
     def frame(name: str, words: str) -> list[str]:
         sparse, dense = (cases[name]["sides"][side]["p50_ms"] for side in ("sparse", "dense twin"))
@@ -243,6 +247,13 @@ def _speed(frames: Values, layers: Values, attention: Values, calls: Values, cpu
             f"{on_cpu['times']:.1f}",
         ],
         [
+            "the same, int8, processor time",
+            "CPU",
+            f"{int8['median_ms']:.0f} ms",
+            f"OpenVINO, int8, dense network alone: {peer['median_ms']:.0f} ms",
+            f"{peer['over_int8']:.1f}",
+        ],
+        [
             "2:4 layer 4096 x 4096, 4,096 rows, bfloat16",
             _gpu(layers),
             "in a CUDA graph",
@@ -270,7 +281,10 @@ BLOCKS: dict[str, Block] = {
     ),
     "summary-memory": Text(("memory-cpu", "drive-cpu", "sentences-cpu"), _memory, noted=False),
     "summary-speed": Text(
-        ("frame-cuda", "nm_linear-cuda", "sparse_attention-cuda", "calls-cuda", "calls-cpu"),
+        (
+            *("frame-cuda", "nm_linear-cuda", "sparse_attention-cuda", "calls-cuda", "calls-cpu"),
+            "precisions-cpu",
+        ),
         _speed,
         noted=False,
     ),

@@ -25,6 +25,7 @@ from perception.model.embedding import (
 )
 from perception.model.network import Network
 from perception.registry import make_network
+from perception.stages.ranges import ranges_of_header, ranges_to_header
 from sparse_core.common.files import replacing
 from sparse_core.common.surgery import shapes_of, state_difference
 
@@ -116,19 +117,46 @@ def save_calibrated(
         CheckpointError: unknown weights, a corrupt file, or compressed weights.
         ConfigError: an invalid map, offset or threshold.
     """
-    source, path = resolve_weights(name_or_path), Path(path)
-    try:
-        with safe_open(str(source), framework="pt") as stored:
-            metadata = dict(stored.metadata() or {})
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{source}: {_why_unreadable(source, error)}") from error
+    source = resolve_weights(name_or_path)
+    tensors, metadata = _contents(source)
     if metadata.get("format") == COMPRESSED_FORMAT:
         raise CheckpointError(f"{source}: compressed weights. Calibrate the uncompressed weights instead.")
-    config, head = _stored_config(source, metadata), load_embedding(source)
+    config = _stored_config(source, metadata)
     nms = _resized(_calibrated(config.nms, maps), offsets_m or {}, config.pillars.shrink)
     nms = replace(nms, report_thresholds={**nms.report_thresholds, **(thresholds or {})})
     metadata[_CONFIG_KEY] = json.dumps(to_dict(replace(config, nms=nms)))
+    _write_copy(source, Path(path), tensors, metadata)
+
+
+def save_quantised(name_or_path: str | Path, path: str | Path, ranges: Mapping[str, float]) -> None:
+    """Copy weights with ranges for int8; tensors stay equal bit for bit, and an embedding head is copied.
+
+    Args:
+        name_or_path: shipped name or ``.safetensors`` file, also of compressed weights.
+        path: new file.
+        ranges: see :func:`perception.run.ranges.measure_ranges`.
+
+    Raises:
+        CheckpointError: unknown weights, or a corrupt file.
+    """
+    source = resolve_weights(name_or_path)
+    tensors, metadata = _contents(source)
+    _write_copy(source, Path(path), tensors, {**metadata, **ranges_to_header(ranges)})
+
+
+def _contents(source: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return tensors and header of a file."""
+    try:
+        with safe_open(str(source), framework="pt") as stored:
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            return tensors, dict(stored.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{source}: {_why_unreadable(source, error)}") from error
+
+
+def _write_copy(source: Path, path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors and header, and a copy of the source's embedding head."""
+    head = load_embedding(source)
     with replacing(path) as temporary:
         save_file(tensors, temporary, metadata=metadata)
     if head is not None:
@@ -208,7 +236,9 @@ def _load(path: Path, config: DetectorConfig | None) -> Network:
             if metadata.get("format") == COMPRESSED_FORMAT:
                 from perception.checkpoints.compression import load_compressed_weights
 
-                return load_compressed_weights(path, config=config)
+                network = load_compressed_weights(path, config=config)
+                network.ranges = _ranges(path, metadata, network)
+                return network
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: {_why_unreadable(path, error)}") from error
@@ -219,7 +249,15 @@ def _load(path: Path, config: DetectorConfig | None) -> Network:
     network.load_state_dict(
         {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
     )
+    network.ranges = _ranges(path, metadata, network)
     return network.eval()
+
+
+def _ranges(path: Path, metadata: dict[str, str], network: Network) -> dict[str, float] | None:
+    try:
+        return ranges_of_header(metadata, network)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def _why_unreadable(path: Path, error: Exception) -> str:

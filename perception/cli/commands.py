@@ -31,6 +31,10 @@ COMMANDS = {
         "perception.cli.calibrate",
         "Fit box sizes, scores and thresholds of weights to a sensor and market, from a few labelled frames.",
     ),
+    "quantise": Command(
+        "perception.cli.quantise",
+        "Prepare weights for int8 on a CPU: measure the ranges of their features on about 20 scans.",
+    ),
     "train": Command(
         "perception.cli.train.command",
         "Train a detector. Rerun the same command to resume. On several GPUs: torchrun --nproc-per-node N -m"

@@ -55,12 +55,12 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--precision float16|bfloat16|float32``."""
+    """Add ``--precision float16|bfloat16|float32|int8``."""
     parser.add_argument(
         "--precision",
-        choices=("float16", "bfloat16", "float32"),
+        choices=("float16", "bfloat16", "float32", "int8"),
         help="number format of features (default: float16 on a GPU, float32 on a CPU; a CPU also takes"
-        " bfloat16)",
+        " bfloat16 and int8)",
     )
 
 

@@ -13,7 +13,7 @@ from perception.config import HeadConfig
 from perception.geometry import GroundGrid
 from perception.model.bands import convolve_map
 from perception.model.layers import linear_rows
-from perception.model.listed_map import ListedMap
+from perception.model.listed_map import ByteMap, FeatureMap, ListedMap
 
 #: Width of a box code: dx, dy (cells), z (metres), log sizes over the class mean (3), sin yaw, cos yaw.
 BOX_CODE = 8
@@ -71,11 +71,11 @@ class CentreHead(nn.Module):
         """Compute logits (B, classes, H, W) of a map (B, C, H, W)."""
         return convolve_map(self.heat, convolve_map(self.heat_hidden, features, relu=True))
 
-    def box_codes(self, features: Tensor | ListedMap, cells: Tensor, labels: Tensor) -> Tensor:
+    def box_codes(self, features: FeatureMap, cells: Tensor, labels: Tensor) -> Tensor:
         """Compute box codes (P, 8) float32 at chosen cells, see ``BOX_CODE``.
 
         Args:
-            features: (B, C, H, W), or a map of listed cells.
+            features: (B, C, H, W), or another map.
             cells: (P, 3) int64 ``(batch, iy, ix)``.
             labels: (P,) int64.
         """
@@ -151,7 +151,7 @@ class CentreHead(nn.Module):
 
     def propose(
         self,
-        features: Tensor,
+        features: Tensor | ByteMap,
         heat_logits: Tensor,
         *,
         top_k: int | None = None,
@@ -161,7 +161,7 @@ class CentreHead(nn.Module):
         """Decode boxes at the ``top_k`` highest local peaks of the heat map, over all classes.
 
         Args:
-            features: (B, C, H, W).
+            features: (B, C, H, W), or bytes of that map.
             heat_logits: (B, classes, H, W).
             top_k: number of peaks; None: the configured number.
             above: (classes,) float32 scores that peaks must exceed; None: 0.
@@ -213,11 +213,11 @@ def _largest_nearby(heat: Tensor) -> Tensor:
     return torch.maximum(torch.maximum(across[..., :-2, :], across[..., 1:-1, :]), across[..., 2:, :])
 
 
-def _patches(features: Tensor | ListedMap, cells: Tensor) -> Tensor:
+def _patches(features: FeatureMap, cells: Tensor) -> Tensor:
     """Return 3x3 patches around cells, zero beyond the edge: (P, 9 * C)."""
     offsets = torch.tensor([(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)], device=cells.device)
     position = cells[:, None, 1:] + offsets
-    if isinstance(features, ListedMap):
+    if not isinstance(features, Tensor):
         return features.at(cells[:, :1], *position.unbind(2)).flatten(1)
     channels, rows, columns = features.shape[1:]
     by_cell = features.permute(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""An unbounded bird's-eye map: values of listed cells, and default values for all others."""
+"""Bird's-eye maps that are not plain tensors: of listed cells, and of bytes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ class ListedMap(NamedTuple):
     Attributes:
         cells: (M, 3) int64 ``(frame, row, column)``, in key order.
         listed: index of the cells.
-        values: (M + 4, C) float32 or bfloat16: listed cells, then the four defaults by parity
+        values: (M + 4, C) float32, bfloat16 or uint8: listed cells, then the four defaults by parity
             ``2 * (row % 2) + column % 2``.
         key_shape: rows and columns that have keys.
+        step: what a byte stands for.
     """
 
     cells: Tensor
     listed: CellKeys
     values: Tensor
     key_shape: tuple[int, int]
+    step: float = 1.0
 
     def rows_of(self, frame: Tensor, row: Tensor, column: Tensor) -> Tensor:
         """Return the row of ``values`` for each cell: int64 of the broadcast shape."""
@@ -37,4 +39,33 @@ class ListedMap(NamedTuple):
     def at(self, frame: Tensor, row: Tensor, column: Tensor) -> Tensor:
         """Return values (..., C) of cells of the broadcast shape."""
         rows = self.rows_of(frame, row, column)
-        return self.values.index_select(0, rows.reshape(-1)).view(*rows.shape, self.values.shape[1])
+        taken = self.values.index_select(0, rows.reshape(-1)).view(*rows.shape, self.values.shape[1])
+        return _numbers(taken, self.step)
+
+
+class ByteMap(NamedTuple):
+    """A whole map of bytes.
+
+    Attributes:
+        values: (B, H, W, C) uint8.
+        step: what a byte stands for.
+    """
+
+    values: Tensor
+    step: float
+
+    def at(self, frame: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """Return numbers (..., C) of cells of the broadcast shape, zero outside of the map."""
+        rows, columns = self.values.shape[1:3]
+        inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+        taken = self.values[frame, row.clamp(0, rows - 1), column.clamp(0, columns - 1)]
+        return _numbers(taken, self.step) * inside[..., None]
+
+
+#: Map that the head and the refinement read; a tensor is (B, C, H, W).
+FeatureMap = Tensor | ListedMap | ByteMap
+
+
+def _numbers(values: Tensor, step: float) -> Tensor:
+    """Return what bytes stand for, float32; other values as they are."""
+    return values.float() * step if values.dtype == torch.uint8 else values

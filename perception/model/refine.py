@@ -19,7 +19,7 @@ from perception.config import RefineConfig
 from perception.geometry import GroundGrid
 from perception.model import compiled
 from perception.model.layers import PointUnit, linear_rows
-from perception.model.listed_map import ListedMap
+from perception.model.listed_map import ByteMap, FeatureMap, ListedMap
 from perception.model.pillars import Pillars
 from perception.model.segments import repeat_rows, segment_reduce, size_of
 from sparse_core.common.workers import is_shareable, share_tasks
@@ -249,7 +249,7 @@ class RefineStage(nn.Module):
     def forward(
         self,
         pillars: Pillars,
-        features: Tensor | ListedMap,
+        features: FeatureMap,
         boxes: Tensor,
         box_frames: Tensor,
         labels: Tensor,
@@ -259,7 +259,7 @@ class RefineStage(nn.Module):
 
         Args:
             pillars: points by pillar.
-            features: (B, C, H, W) bird's-eye map, or a map of listed cells.
+            features: (B, C, H, W) bird's-eye map, or another map.
             boxes: (R, 7) float32; box_frames: (R,) int64; labels: (R,) int64.
             pool_points: replacement for the point layers.
         """
@@ -267,10 +267,10 @@ class RefineStage(nn.Module):
         half = (boxes[:, 3:6] / 2).index_select(0, crop.rows)
         pooled = (pool_points or self._pooled)(point_features(crop.points, crop.local, half), crop)
         spots = self.grid.position_of(map_spots(boxes)) - 0.5
-        if isinstance(features, ListedMap):
-            samples = _sample_listed(features, spots, box_frames, self.grid)
-        else:
+        if isinstance(features, Tensor):
             samples = sample_bilinear(features, spots, box_frames)
+        else:
+            samples = _sample_cells(features, spots, box_frames, self.grid)
         context = [
             pooled,
             samples.flatten(1),
@@ -286,7 +286,7 @@ class RefineStage(nn.Module):
     def refined(
         self,
         pillars: Pillars,
-        features: Tensor | ListedMap,
+        features: FeatureMap,
         boxes: Tensor,
         box_frames: Tensor,
         labels: Tensor,
@@ -368,8 +368,8 @@ def sample_bilinear(features: Tensor, cells: Tensor, frames: Tensor) -> Tensor:
     return total
 
 
-def _sample_listed(features: ListedMap, cells: Tensor, frames: Tensor, grid: GroundGrid) -> Tensor:
-    """:func:`sample_bilinear` for a map of listed cells, which is unbounded."""
+def _sample_cells(features: ListedMap | ByteMap, cells: Tensor, frames: Tensor, grid: GroundGrid) -> Tensor:
+    """:func:`sample_bilinear` for a map that returns the values of cells."""
     total: Tensor | float = 0.0
     for x, y, weight in _corners(cells):
         value = features.at(frames[:, None], y + grid.first_cell, x + grid.first_cell)

@@ -12,19 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from perception.config import DetectorConfig, Limits
+from perception.errors import PrecisionWarning
 from perception.geometry import GroundGrid
 from perception.model.backbone import BackboneMaps
 from perception.model.head import Proposals
-from perception.model.listed_map import ListedMap
+from perception.model.listed_map import FeatureMap, ListedMap
 from perception.model.network import Network
 from perception.model.pillars import Pillars, make_pillars
 from perception.model.refine import AXES, RefineStage, turned
 from perception.nms import rotated_nms
+from perception.run.precision import name_of
 from perception.run.profile import time_stages
 from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.results import FrameResult
 from perception.stages.cpu import PlannedLevels, PlannedMaps
-from perception.stages.refine.cpu import PlannedPoints
+from perception.stages.refine.cpu import CpuPoints, PlannedPoints
 from perception.stages.report import ReportRules
 from perception.types import EMBEDDING_DIM
 from sparse_core.common.workers import run_on_worker, share_tasks, sharing_threads
@@ -50,12 +52,12 @@ class EagerMap(NamedTuple):
 
     Attributes:
         pillars: points by pillar.
-        features: (B, C, H, W), or values of listed cells for an unbounded range.
+        features: (B, C, H, W), bytes of that map, or values of listed cells for an unbounded range.
         heat_logits: computes the logits of the heat map: (B, classes, H, W), or of the listed cells.
     """
 
     pillars: Pillars
-    features: Tensor | ListedMap
+    features: FeatureMap
     heat_logits: Callable[[], Tensor]
 
 
@@ -63,7 +65,7 @@ class EagerPeaks(NamedTuple):
     """Boxes at the peaks of the heat map, with pillars and map."""
 
     pillars: Pillars
-    features: Tensor | ListedMap
+    features: FeatureMap
     proposals: Proposals
 
 
@@ -97,15 +99,20 @@ class EagerSteps(
     Scans are (N_i, C) float32 each, on the device.
 
     Args:
-        dtype: dtype of the features on a CPU: float32, or bfloat16 if :meth:`PlannedMaps.suits`.
+        dtype: dtype of the features on a CPU: float32, or bfloat16 or int8 if :meth:`PlannedMaps.suits`.
     """
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
         self.network, self.config, self.dtype = network, network.config, dtype
         self.planned = PlannedMaps(network, dtype) if PlannedMaps.suits(network) else None
         #: Replacements for the point layers of refinement stages.
-        self._points: dict[nn.Module, PlannedPoints] = {}
-        if dtype != torch.float32:
+        self._points: dict[nn.Module, CpuPoints[Any]] = {}
+        if dtype == torch.int8:
+            # This module loads all of sparse_core.nm.
+            from perception.stages.refine.int8 import BytePoints
+
+            self._points = {stage: BytePoints(stage, network) for stage in self._stages()}
+        elif dtype != torch.float32:
             self._points = {stage: PlannedPoints(stage) for stage in self._stages()}
         # Other layers may keep state, which threads must not share.
         self.threaded = self.planned is not None
@@ -143,8 +150,8 @@ class EagerSteps(
             )
         if self.dtype != torch.float32:
             raise ValueError(
-                "precision='bfloat16' needs a CPU without autocast, own folded layers without hooks and a"
-                " grid that fits the memory. Use precision='float32'."
+                f"precision={name_of(self.dtype)!r} needs a CPU without autocast, own folded layers without"
+                " hooks and a grid that fits the memory. Use precision='float32'."
             )
         return EagerLevels(levels.pillars, self.network.backbone(encoded))
 
@@ -302,6 +309,8 @@ class EagerRunner:
         self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
         self._rules = ReportRules.of(network.config)
+        #: True for a kind of warning that was emitted; shared by runners of other thresholds.
+        self._warned: dict[str, bool] = {}
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
         """Return a runner of the same network with other thresholds."""
@@ -317,6 +326,7 @@ class EagerRunner:
         A CPU computes each frame alone. With at least as many frames as threads, threads compute frames in
         parallel, densest first, so that no long frame starts last.
         """
+        self._warn_of_autocast()
         with warnings.catch_warnings():
             # Each result reports its own overflow.
             warnings.simplefilter("ignore", CapacityWarning)
@@ -333,6 +343,20 @@ class EagerRunner:
 
             share_tasks(compute, len(order))
             return [result for place in range(len(clouds)) for result in found[place]]
+
+    def _warn_of_autocast(self) -> None:
+        """Warn once that autocast runs the network's own layers instead of planned ones."""
+        steps = self.steps
+        if not torch.is_autocast_enabled("cpu") or self.device.type != "cpu" or self._warned.get("autocast"):
+            return
+        if isinstance(steps, EagerSteps) and steps.planned is not None and steps.dtype == torch.float32:
+            self._warned["autocast"] = True
+            message = (
+                "torch.autocast makes frames on a CPU more than twice as slow. Leave it, and pass"
+                " precision='bfloat16' or precision='int8' to the detector instead."
+            )
+            # The caller of Detector.__call__ or detect_batch.
+            warnings.warn(message, PrecisionWarning, stacklevel=4)
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
         """Return median milliseconds of each stage of a batch."""

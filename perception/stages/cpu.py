@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from perception.model.backbone import SparseBackbone
 from perception.model.layers import DenseUnit, SparseUnit
-from perception.model.listed_map import ListedMap
+from perception.model.listed_map import FeatureMap
 from perception.model.network import Network
-from perception.stages.backbone.cpu import BackboneRows, PlannedBackbone
+from perception.stages.backbone.cpu import BackboneRows, CpuBackbone, PlannedBackbone
 from perception.stages.neck import CpuBoundedNeck, CpuUnboundedNeck
+from perception.stages.neck.cpu_bounded import MakeLayers
+from perception.stages.neck.float_layers import FloatLayers
 from perception.stages.weight_watch import WeightWatch
 from sparse_core.conv import SparseConv2d, SparseTensor, SubmanifoldConv2d
 from sparse_core.conv.convolution.cpu.blocks import RowPool
@@ -33,7 +36,7 @@ class _PackedStage(NamedTuple):
         watch: detects changes of the network's weights.
     """
 
-    backbone: PlannedBackbone
+    backbone: CpuBackbone[Any]
     neck: CpuBoundedNeck
     shape: tuple[int, int]
     watch: WeightWatch
@@ -55,7 +58,8 @@ class PlannedMaps:
 
     Args:
         network: folded network on a CPU, see :meth:`suits`.
-        dtype: dtype of features and weights, float32 or bfloat16; sums are float32.
+        dtype: dtype of features and weights: float32 or bfloat16, with float32 sums; or int8, with exact sums
+            and the ranges of the network.
     """
 
     def __init__(self, network: Network, dtype: torch.dtype = torch.float32) -> None:
@@ -98,13 +102,13 @@ class PlannedMaps:
         try:
             pool = self._pools.pop()
         except IndexError:
-            pool = RowPool(self.dtype)
+            pool = RowPool(torch.uint8 if self.dtype == torch.int8 else self.dtype)
         return PlannedLevels(stage, pool, stage.backbone(encoded, pool))
 
-    def neck(self, levels: PlannedLevels) -> tuple[Tensor | ListedMap, Callable[[], Tensor]]:
+    def neck(self, levels: PlannedLevels) -> tuple[FeatureMap, Callable[[], Tensor]]:
         """Compute the head's map; return it with a function that computes its heat logits once.
 
-        The map is (B, C, H, W), or a map of listed cells for an unbounded range.
+        The map is (B, C, H, W), bytes for int8, or a map of listed cells for an unbounded range.
         """
         stage, pool, rows = levels
         cells, values = stage.neck.features(rows, pool)
@@ -114,7 +118,7 @@ class PlannedMaps:
             self._pools.append(pool)
             return logits
 
-        return cells.whole(values), heat_logits
+        return stage.neck.whole(cells, values), heat_logits
 
     def _parts(self) -> list[nn.Module]:
         network = self.network
@@ -129,14 +133,31 @@ class PlannedMaps:
         network, packed = self.network, self._packed
         if packed is not None and packed.shape == shape and packed.watch.holds(self._parts()):
             return packed
-        assert isinstance(network.backbone, SparseBackbone)
+        backbone, layers = self._layers()
         if self.keyed:
-            neck: CpuBoundedNeck = CpuUnboundedNeck(network.neck, network.head, dtype=self.dtype)
+            neck: CpuBoundedNeck = CpuUnboundedNeck(network.neck, network.head, layers=layers)
         else:
-            neck = CpuBoundedNeck(network.neck, network.head, shape, dtype=self.dtype)
-        backbone = PlannedBackbone(network.backbone, dtype=self.dtype, keyed=self.keyed)
+            neck = CpuBoundedNeck(network.neck, network.head, shape, layers=layers)
         self._packed = _PackedStage(backbone, neck, shape, WeightWatch(self._parts()))
         return self._packed
+
+    def _layers(self) -> tuple[CpuBackbone[Any], MakeLayers]:
+        """Pack the backbone; return it with the class of the neck's layers."""
+        backbone = self.network.backbone
+        assert isinstance(backbone, SparseBackbone)
+        if self.dtype != torch.int8:
+            packed = PlannedBackbone(backbone, dtype=self.dtype, keyed=self.keyed)
+            return packed, partial(FloatLayers, dtype=self.dtype)
+        # These modules load all of sparse_core.nm.
+        from perception.stages.backbone.int8 import Int8Backbone
+        from perception.stages.neck.int8_layers import Int8Layers
+        from perception.stages.scales import Scales
+
+        scales = Scales(self.network)
+        coarse, fine = scales.of(backbone.down), scales.of(backbone.lateral)
+        with torch.inference_mode():
+            bytes_backbone = Int8Backbone(backbone, scales, keyed=self.keyed)
+        return bytes_backbone, partial(Int8Layers, scales=scales, coarse=coarse, fine=fine)
 
 
 def _is_plain(part: nn.Module) -> bool:

@@ -89,7 +89,7 @@ class BackgroundLibrary:
         functions: Mapping[str, tuple[Any, Sequence[Any]]],
         instead: str,
     ) -> None:
-        self._source, self._functions, self._instead = source, functions, instead
+        self.source, self._functions, self._instead = source, functions, instead
         self._library: ctypes.CDLL | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class BackgroundLibrary:
             with self._lock:
                 if self._thread is None:
                     # No daemon: the process waits for it at exit, or the next one would start over.
-                    self._thread = threading.Thread(target=self._compile, name=f"compile {self._source.name}")
+                    self._thread = threading.Thread(target=self._compile, name=f"compile {self.source.name}")
                     self._thread.start()
         return self._library
 
@@ -113,7 +113,7 @@ class BackgroundLibrary:
 
     def _compile(self) -> None:
         try:
-            library = load(self._source)
+            library = load(self.source)
         except ImplementationError as error:
             _LOG.info("%s: %s", self._instead, error)
             return

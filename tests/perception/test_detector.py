@@ -17,7 +17,7 @@ import torch
 from perception import Detections, Detector, PointCloud
 from perception.checkpoints.weights import load_weights, shipped_weights
 from perception.config import DetectorConfig
-from perception.errors import ConfigError, DataError, ScanWarning
+from perception.errors import ConfigError, DataError, PrecisionWarning, ScanWarning
 from perception.model.network import Network
 from perception.registry import make_network
 from perception.run.eager import densest_first
@@ -224,8 +224,11 @@ def test_autocast_holds_in_a_batch(
 ) -> None:
     threads(2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = detector(sizes[0])
+        with pytest.warns(PrecisionWarning, match="precision='bfloat16' or precision='int8'"):
+            rounded = detector(sizes[0])
+        # It warns once.
         assert same(detector.detect_batch(sizes[:2])[0], rounded)
+        assert same(detector.with_score_threshold(0.0).detect_batch(sizes[:2])[0], rounded)
     assert not same(detector(sizes[0]), rounded)
 
 

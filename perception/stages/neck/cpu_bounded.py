@@ -5,95 +5,24 @@ Other cells have the values of an empty scene, see :mod:`perception.stages.neck.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from perception.model.head import CentreHead
-from perception.model.layers import DenseBlock, DenseUnit
-from perception.model.listed_map import ListedMap
+from perception.model.listed_map import FeatureMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from perception.stages.neck.empty import EmptyMaps, EmptyScene, dilated, list_reach
-from sparse_core.conv.convolution.cpu.blocks import (
-    RowPool,
-    relu_rows_,
-    rows_product,
-    take_rows,
-)
+from perception.stages.neck.empty import EmptyMaps, dilated, list_reach
+from perception.stages.neck.float_layers import FloatLayers
+from perception.stages.neck.layers import NeckCells, NeckLayers, OutputCells
+from sparse_core.conv.convolution.cpu.blocks import RowPool, take_rows
 from sparse_core.conv.convolution.cpu.compiled import plan_dilated, plan_rows
-from sparse_core.conv.convolution.cpu.tiles import (
-    TILE_MARGINS,
-    TILE_SHAPES,
-    TilePlan,
-    tile_convolution,
-    tile_plan,
-    tile_weight,
-)
+from sparse_core.conv.convolution.cpu.tiles import TILE_MARGINS, TILE_SHAPES, TilePlan, tile_plan
 
-
-class _Weights(NamedTuple):
-    """Matrices of the neck and the heat map, and their values for an empty scene.
-
-    Attributes:
-        convolutions: weight and bias of each 3x3 layer for tiles; the finer layer is last.
-        up: weight (C, 4 * C_out), by parity, then channel, and bias.
-        heat: weight (C_in, C_out) and bias of both layers of the heat map; the last is float32, to keep the
-            order of scores.
-        empty: (small cells, C) inputs of the 3x3 layers and of ``up``; last the input of the finer 3x3 layer,
-            (4 * small cells, C_out) in rows ``4 * cell + parity``.
-        empty_features, empty_heat: (4 * small cells, C) in the same row order.
-    """
-
-    convolutions: list[tuple[Tensor, Tensor]]
-    up: tuple[Tensor, Tensor]
-    heat: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
-    empty: list[Tensor]
-    empty_features: Tensor
-    empty_heat: Tensor
-
-
-class NeckCells(ABC):
-    """Cells that a layer computes, and the row of every cell.
-
-    Attributes:
-        cells: (M, 3) int64 ``(frame, row, column)`` in row order.
-        empty_count: rows of the empty scene, used for all other cells.
-    """
-
-    cells: Tensor
-    empty_count: int
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    @abstractmethod
-    def at(self, cells: Tensor) -> Tensor:
-        """Return the row (M,) int32 of each cell."""
-
-    @abstractmethod
-    def tiles_of(self, after: NeckCells, values: Tensor) -> TilePlan:
-        """Plan the tiles of a 3x3 layer from these cells to ``after``."""
-
-    def values(self, empty: Tensor, pool: RowPool) -> Tensor:
-        """Allocate rows for the cells, followed by those of the empty scene and a row of zeros."""
-        values = pool.take_with_zero_row(len(self) + self.empty_count, empty.shape[1], empty.dtype)
-        values[len(self) : -1] = empty
-        return values
-
-
-class OutputCells(NeckCells):
-    """Cells of the last layer, whose rows can be read as a map."""
-
-    @abstractmethod
-    def whole(self, values: Tensor) -> Tensor | ListedMap:
-        """Return the map of rows from :meth:`values`, in new memory."""
-
-    @abstractmethod
-    def heat(self, values: Tensor) -> Tensor:
-        """Return the heat map of rows from :meth:`values`, in new memory."""
+#: Makes the layers of a neck and a head, with their values on an empty scene of a shape.
+MakeLayers = Callable[[Neck, CentreHead, tuple[int, int]], NeckLayers]
 
 
 class _MapCells(OutputCells):
@@ -130,6 +59,13 @@ class _MapCells(OutputCells):
         tile, channels = TILE_SHAPES[values.dtype], values.shape[1]
         return tile_plan(after.cells, shape, batch, tile, self._rows, self._strides, self._origin, channels)
 
+    def neighbours_of(self, after: NeckCells) -> Tensor:
+        """Return the rows (M, 9) int32 that a 3x3 layer from these cells to ``after`` reads."""
+        line = self._strides[1]
+        steps = torch.tensor([dy * line + dx for dy in (-1, 0, 1) for dx in (-1, 0, 1)])
+        places = self._places(after.cells)[:, None] + steps
+        return self._rows.index_select(0, places.view(-1)).view(places.shape)
+
     def whole(self, values: Tensor) -> Tensor:
         """Return (B, C, H, W), channels last, of rows from :meth:`values`."""
         rows = self.all_rows.reshape(-1)
@@ -150,55 +86,56 @@ class CpuBoundedNeck:
         neck: folded neck.
         head: folded head, for its heat map.
         shape: rows and columns of the neck's map.
-        dtype: dtype of features and weights: float32 or bfloat16. Heat logits are float32.
+        layers: makes the layers, with their values on an empty scene of a shape. None: float32 layers.
     """
 
     def __init__(
-        self, neck: Neck, head: CentreHead, shape: tuple[int, int], *, dtype: torch.dtype = torch.float32
+        self, neck: Neck, head: CentreHead, shape: tuple[int, int], *, layers: MakeLayers | None = None
     ) -> None:
         self.shape = shape
         empty = EmptyMaps(shape, list_reach(len(neck.blocks)))
         self._empty_cells = empty.cells
         self._empty_rows, self._empty_fine_rows = empty.every_cell().int(), empty.every_finer_cell().int()
         with torch.inference_mode():
-            self._weights = _pack(neck, head, empty.small, dtype)
+            self._layers = (layers or FloatLayers)(neck, head, empty.small)
 
     def features(self, rows: BackboneRows, pool: RowPool) -> tuple[OutputCells, Tensor]:
         """Compute cells and rows of the head's map; the pool owns input and output rows."""
-        convolutions, empty = self._weights.convolutions, self._weights.empty
+        layers, empty = self._layers, self._layers.empty
         before = self._active(rows)
-        values = before.values(empty[0], pool)
+        values = before.values(empty.inputs[0], pool)
         values[: len(before)] = rows.coarse[:-1]
-        for first in range(0, len(convolutions) - 1, 2):
+        for first in range(0, len(empty.inputs) - 1, 2):
             middle = self._dilated(before)
             after = self._dilated(middle)
-            hidden = self._layer(first, before, values, middle, empty[first + 1], pool)
-            skip = pool.take(len(after), values.shape[1])
+            hidden = middle.values(empty.inputs[first + 1], pool)
+            layers.convolve(first, before, values, middle, pool, out=hidden)
+            skip = pool.take(len(after), values.shape[1], values.dtype)
             take_rows(values, before.at(after.cells), out=skip)
-            made = self._layer(first + 1, middle, hidden, after, empty[first + 2], pool, skip)
+            made = after.values(empty.inputs[first + 2], pool)
+            layers.convolve(first + 1, middle, hidden, after, pool, out=made, residual=skip)
             pool.give(values, hidden, skip)
             before, values = after, made
         fine = self._finer(before)
-        raised = self._raised(before, values, fine, rows, pool)
+        raised = fine.values(empty.raised, pool)
+        layers.raise_rows(before, values, fine, rows, pool, out=raised)
         last = self._last(fine)
-        made = self._layer(len(convolutions) - 1, fine, raised, last, self._weights.empty_features, pool)
+        made = last.values(empty.features, pool)
+        layers.convolve(len(empty.inputs) - 1, fine, raised, last, pool, out=made)
         pool.give(values, raised, rows.fine, rows.coarse)
         return last, made
 
+    def whole(self, cells: OutputCells, features: Tensor) -> FeatureMap:
+        """Return the map of the rows of :meth:`features`, in new memory."""
+        return self._layers.as_numbers(cells.whole(features))
+
     def heat_logits(self, cells: OutputCells, features: Tensor, pool: RowPool) -> Tensor:
         """Compute heat logits (B, classes, 2H, 2W), and return the rows of :meth:`features` to the pool."""
-        (hidden_weight, hidden_bias), (weight, bias) = self._weights.heat
-        logits = cells.values(self._weights.empty_heat, pool)
+        logits = cells.values(self._layers.empty.heat, pool)
         count = len(cells)
-        hidden = pool.take(count, hidden_weight.shape[1])
-        rows_product(features[:count], hidden_weight, out=hidden, bias=hidden_bias, relu=True)
-        exact = hidden
-        if hidden.dtype != weight.dtype:
-            exact = pool.take(count, hidden_weight.shape[1], weight.dtype).copy_(hidden)
-            pool.give(hidden)
-        rows_product(exact, weight, out=logits[:count], bias=bias)
+        self._layers.heat_logits(features[:count], pool, out=logits[:count])
         heat = cells.heat(logits)
-        pool.give(features, exact, logits)
+        pool.give(features, logits)
         return heat
 
     def _active(self, rows: BackboneRows) -> NeckCells:
@@ -222,42 +159,6 @@ class CpuBoundedNeck:
         """Return the finer cells that the last 3x3 layer reaches."""
         assert isinstance(fine, _MapCells)
         return _MapCells(*dilated_cells(fine.near), self._empty_fine_rows, 4 * self._empty_cells)
-
-    def _layer(
-        self,
-        index: int,
-        before: NeckCells,
-        values: Tensor,
-        after: NeckCells,
-        empty: Tensor,
-        pool: RowPool,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Run a 3x3 layer from values at ``before`` to values at ``after``."""
-        weight, bias = self._weights.convolutions[index]
-        return tile_convolution(
-            values,
-            weight,
-            before.tiles_of(after, values),
-            out=after.values(empty, pool),
-            bias=bias,
-            residual=residual,
-            relu=True,
-            pool=pool,
-        )
-
-    def _raised(
-        self, cells: NeckCells, values: Tensor, fine: NeckCells, rows: BackboneRows, pool: RowPool
-    ) -> Tensor:
-        """Compute the finer map before its 3x3 layer, at ``fine``."""
-        weight, bias = self._weights.up
-        raised = fine.values(self._weights.empty[-1], pool)
-        count = len(fine)
-        rows_product(values[: len(cells)], weight, out=raised[:count].view(len(cells), -1), bias=bias)
-        # Cells of the finer level are distinct, so every row gets one addend.
-        raised.index_add_(0, fine.at(rows.fine_level.cells), rows.fine[:-1])
-        relu_rows_(raised[:count])
-        return raised
 
 
 def dilated_cells(near: Tensor) -> tuple[Tensor, Tensor]:
@@ -297,37 +198,3 @@ def finer_cells(cells: Tensor) -> Tensor:
     """Return the four finer cells (4 * M, 3) of each cell (M, 3)."""
     parity = torch.tensor([[0, dy, dx] for dy in (0, 1) for dx in (0, 1)])
     return ((cells * torch.tensor([1, 2, 2]))[:, None] + parity).reshape(-1, 3)
-
-
-def _pack(neck: Neck, head: CentreHead, small: tuple[int, int], dtype: torch.dtype) -> _Weights:
-    """Pack the weights and run the layers on a small empty scene."""
-    units = [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
-    weight = neck.up.conv.weight
-    empty = EmptyScene.of(neck, head, small)
-    taps = [unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1) for unit in units]
-    up, up_bias = weight.permute(0, 2, 3, 1).reshape(len(weight), -1), _bias(neck.up).repeat(4)
-    hidden_weight, hidden_bias = _matrix(head.heat_hidden)
-    return _Weights(
-        [(tile_weight(tap, dtype), _bias(unit).to(dtype)) for tap, unit in zip(taps, units, strict=True)],
-        (up.to(dtype), up_bias.to(dtype)),
-        ((hidden_weight.to(dtype), hidden_bias.to(dtype)), _matrix(head.heat)),
-        [rows.to(dtype) for rows in (*empty.inputs, empty.raised)],
-        empty.features.to(dtype),
-        empty.heat,
-    )
-
-
-def _units(block: nn.Module) -> tuple[DenseUnit, DenseUnit]:
-    assert isinstance(block, DenseBlock)
-    return block.first, block.second
-
-
-def _bias(unit: DenseUnit) -> Tensor:
-    assert unit.conv.bias is not None
-    return unit.conv.bias
-
-
-def _matrix(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
-    """Return weight (C_in, C_out) and bias of a 1x1 layer."""
-    assert layer.bias is not None
-    return layer.weight[:, :, 0, 0].T.contiguous(), layer.bias

@@ -15,8 +15,9 @@ from perception.model.head import CentreHead
 from perception.model.listed_map import ListedMap
 from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
-from perception.stages.neck.cpu_bounded import CpuBoundedNeck, NeckCells, OutputCells, finer_cells
-from perception.stages.neck.empty import EmptyMaps, list_reach
+from perception.stages.neck.cpu_bounded import CpuBoundedNeck, MakeLayers, finer_cells
+from perception.stages.neck.empty import EmptyMaps, EmptyScene, list_reach
+from perception.stages.neck.layers import NeckCells, OutputCells
 from sparse_core.conv.convolution.cpu.keyed import CellKeys, KeyedLevel, merge_keys
 from sparse_core.conv.convolution.cpu.tiles import TILE_SHAPES, TilePlan, keyed_tile_plan
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_strides, linear_keys
@@ -108,19 +109,20 @@ class CpuUnboundedNeck(CpuBoundedNeck):
     """Runs a folded neck and heat map on rows of an unbounded grid.
 
     Args:
-        neck, head, dtype: see :class:`~perception.stages.neck.cpu_bounded.CpuBoundedNeck`.
+        neck, head, layers: see :class:`~perception.stages.neck.cpu_bounded.CpuBoundedNeck`.
     """
 
-    def __init__(self, neck: Neck, head: CentreHead, *, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, neck: Neck, head: CentreHead, *, layers: MakeLayers | None = None) -> None:
         empty = EmptyMaps.unbounded(list_reach(len(neck.blocks)))
-        super().__init__(neck, head, empty.shape, dtype=dtype)
+        super().__init__(neck, head, empty.shape, layers=layers)
         middle = empty.middle
-        weights = self._weights
-        *coarse, fine = weights.empty
-        self._weights = weights._replace(
-            empty=[*(rows[middle : middle + 1] for rows in coarse), fine[4 * middle : 4 * middle + 4]],
-            empty_features=weights.empty_features[4 * middle : 4 * middle + 4],
-            empty_heat=weights.empty_heat[4 * middle : 4 * middle + 4],
+        fine = slice(4 * middle, 4 * middle + 4)
+        whole = self._layers.empty
+        self._layers.empty = EmptyScene(
+            [rows[middle : middle + 1] for rows in whole.inputs],
+            whole.raised[fine],
+            whole.features[fine],
+            whole.heat[fine],
         )
 
     def _active(self, rows: BackboneRows) -> NeckCells:

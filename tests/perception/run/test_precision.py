@@ -14,7 +14,9 @@ from perception.cli.console import add_precision_option
 from perception.model.network import Network
 from perception.run import precision
 from perception.run.precision import PRECISIONS, usable_precision
+from perception.stages.ranges import byte_outputs
 from perception.train.data.frames import TrainingFrame
+from sparse_core.kernels import native
 
 Street = Callable[[int], TrainingFrame]
 CPU = torch.device("cpu")
@@ -30,7 +32,7 @@ def able(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_asked_for_is_what_runs(tiny_network: Network) -> None:
     assert usable_precision(None, tiny_network, CPU, graphs=False) == "float32"
     assert usable_precision(None, tiny_network, CPU, graphs=True) == "float16"
-    for name in PRECISIONS:
+    for name in PRECISIONS.keys() - {"int8"}:
         assert usable_precision(name, tiny_network, CPU, graphs=True) == name
     for wanted in ("float32", "bfloat16"):
         assert usable_precision(wanted, tiny_network, CPU, graphs=False) == wanted
@@ -50,6 +52,27 @@ def test_where_it_cannot_be(tiny_network: Network) -> None:
         other = Network(replace(tiny_network.config, backbone=config)).eval()
         with pytest.raises(ValueError, match="bfloat16 needs a sparse network"):
             Detector(other, precision="bfloat16")
+
+
+def test_int8_needs_ranges_a_cpu_and_a_library(
+    tiny_network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="these weights have no int8 ranges, which perceive quantise"):
+        Detector(tiny_network, precision="int8")
+    tiny_network.ranges = {name: 1.0 for name, _ in byte_outputs(tiny_network)}
+    monkeypatch.setattr(native, "available", lambda _: True)
+    assert Detector(tiny_network, precision="int8").precision == "int8"
+    for graphs in (True, False):
+        with pytest.raises(ValueError, match="int8 runs on a CPU only"):
+            usable_precision("int8", tiny_network, torch.device("cuda"), graphs=graphs)
+    dense = Network(
+        replace(tiny_network.config, backbone=replace(tiny_network.config.backbone, kind="dense"))
+    )
+    with pytest.raises(ValueError, match="on a CPU int8 needs a sparse network"):
+        Detector(dense.eval(), precision="int8")
+    monkeypatch.setattr(native, "available", lambda _: False)
+    with pytest.raises(ValueError, match=r"int8 needs a C\+\+ compiler"):
+        Detector(tiny_network, precision="int8")
 
 
 def test_a_processor_without_bfloat16_is_named(

@@ -19,11 +19,12 @@ from perception.model.level import Level
 from perception.model.listed_map import ListedMap
 from perception.model.network import Network
 from perception.model.thinning import thinned
-from perception.run.precision import has_bfloat16
+from perception.run.precision import Precision, has_bfloat16
 from perception.train.data.frames import TrainingFrame
 from perception.train.trainer import Trainer
 from perception.types import Detections, FloatArray
 from sparse_core.errors import CapacityWarning
+from sparse_core.kernels import native
 
 Street = Callable[[int], TrainingFrame]
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,10 +62,13 @@ def test_boxes_are_those_of_a_range_that_holds_all_points(wide: Detector, street
     assert same(wide.with_range(None)(points), expected)
 
 
-def test_bfloat16_boxes_are_those_of_a_range_too(street: Street) -> None:
-    if not has_bfloat16():
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_boxes_in_fewer_bits_are_those_of_a_range_too(street: Street, precision: Precision) -> None:
+    if precision == "bfloat16" and not has_bfloat16():
         pytest.skip("this CPU has no products of bfloat16")
-    loaded = Detector.from_pretrained("pointpillars-kitti", precision="bfloat16")
+    if precision == "int8" and native.compiler() is None:
+        pytest.skip("needs a C++ compiler")
+    loaded = Detector.from_pretrained("pointpillars-kitti", precision=precision)
     wide = loaded.with_score_threshold(0.01).with_limits(20).with_range(WIDE_M)
     expected = wide(two_sided(street, 0))
     assert len(expected) > 3

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sparse_core.conv.convolution.cpu.blocks import RowBlock, rows_by_taps
-from sparse_core.conv.convolution.cpu.levels import Level, strided_blocks, taps_of
+from sparse_core.conv.convolution.cpu.blocks import rows_by_taps
+from sparse_core.conv.convolution.cpu.levels import Level, StridedRows, strided_rows, taps_of
 from sparse_core.conv.coordinates.common import coordinates_from_keys, key_offsets, linear_keys
 from sparse_core.conv.geometry import output_shape, taps
 
@@ -120,14 +120,9 @@ def keyed_level(
 
 
 def keyed_strided_level(
-    before: KeyedLevel,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    channels: int,
-    dtype: torch.dtype = torch.float32,
-) -> tuple[KeyedLevel, list[RowBlock], Tensor]:
-    """Make the output level of a dilating strided layer, and the blocks to compute it.
+    before: KeyedLevel, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> tuple[KeyedLevel, StridedRows]:
+    """Make the output level of a dilating strided layer, and the rows to compute it.
 
     Arguments and result as in :func:`~sparse_core.conv.convolution.cpu.strided_level`.
     """
@@ -137,7 +132,7 @@ def keyed_strided_level(
     corners = cells * torch.tensor([1, *stride]) - torch.tensor([0, *padding])
     keys = linear_keys(corners, before.spatial_shape).numpy()
     read = torch.from_numpy(before.index.windows_of(keys, kernel_size, before.spatial_shape))
-    return level, *strided_blocks(*taps_of(read, len(before)), channels, level, dtype)
+    return level, strided_rows(*taps_of(read, len(before)), level)
 
 
 def _reached_cells(

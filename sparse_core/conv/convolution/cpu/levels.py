@@ -98,22 +98,33 @@ def direct_level(
     return DirectLevel(cells, ordered, gathered, shape, batch_size, rows)
 
 
+@dataclass(frozen=True, eq=False)
+class StridedRows:
+    """Output rows of a strided layer, in the order of their taps.
+
+    Attributes:
+        ordered: the taps of the rows.
+        gathered: (M, K) int32 input row under each tap of each row.
+        computed: (M,) int64 the row of each row of the output level.
+    """
+
+    ordered: TapOrder
+    gathered: Tensor
+    computed: Tensor
+
+    def blocks(self, channels: int, dtype: torch.dtype = torch.float32) -> list[RowBlock]:
+        """Return the blocks of the layer for input rows of this many channels."""
+        return even_blocks(self.gathered, channels, self.ordered, dtype)
+
+
 def strided_level(
-    before: DirectLevel,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    channels: int,
-    dtype: torch.dtype = torch.float32,
-) -> tuple[DirectLevel, list[RowBlock], Tensor]:
-    """Make the output level of a dilating strided layer, and the blocks to compute it.
+    before: DirectLevel, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> tuple[DirectLevel, StridedRows]:
+    """Make the output level of a dilating strided layer, and the rows to compute it.
 
     Args:
         kernel_size, stride, padding: of the layer, as in ``sparse_core.conv.strided_table``; padding at most
             4.
-
-    Returns:
-        The level; blocks of the layer; (M,) int64 the blocks' output row of each row of the level.
     """
     shape = output_shape(before.spatial_shape, kernel_size, stride, padding)
     cells = plan_reached(before.cells, kernel_size, stride, padding, shape, before.batch_size)
@@ -128,7 +139,7 @@ def strided_level(
     else:
         keys = linear_keys(cells * torch.tensor([1, *stride]), before.spatial_shape)
         ordered, gathered = taps_of(_read_rows(before.rows, keys, offsets), len(before))
-    return level, *strided_blocks(ordered, gathered, channels, level, dtype)
+    return level, strided_rows(ordered, gathered, level)
 
 
 def taps_of(read: Tensor, inputs: int) -> tuple[TapOrder, Tensor]:
@@ -144,19 +155,17 @@ def taps_of(read: Tensor, inputs: int) -> tuple[TapOrder, Tensor]:
     return ordered, gather_rows(read, inputs).index_select(0, ordered.order)
 
 
-def strided_blocks(
-    ordered: TapOrder, gathered: Tensor, channels: int, level: Level, dtype: torch.dtype
-) -> tuple[list[RowBlock], Tensor]:
-    """Return the blocks of a strided layer, and their output row (M,) int64 for each row of the level.
+def strided_rows(ordered: TapOrder, gathered: Tensor, level: Level) -> StridedRows:
+    """Return the rows of a strided layer.
 
     Args:
         ordered, gathered: of the output cells in key order, see :func:`taps_of`.
+        level: of the output.
     """
-    blocks = even_blocks(gathered, channels, ordered, dtype)
     # Computed row order⁻¹[c] is cell c, and the level's row r is cell level.order[r].
     computed = torch.empty_like(ordered.order)
     computed[ordered.order] = torch.arange(len(ordered.order))
-    return blocks, computed[level.order]
+    return StridedRows(ordered, gathered, computed[level.order])
 
 
 def _reached_cells(

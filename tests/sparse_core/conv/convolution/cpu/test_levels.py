@@ -80,7 +80,7 @@ def test_a_strided_layer_equals_the_general_one(
     table = build_table(cells, shape)
     neighbours, outputs = strided_table(table, kernel, stride, padding)
     before = direct_level(cells, shape, frames)
-    level, blocks, computed = strided_level(before, kernel, stride, padding, channels=5)
+    level, computed_rows = strided_level(before, kernel, stride, padding)
     assert torch.equal(level.cells[level.order.argsort()], outputs.coordinates.long())
     assert level.spatial_shape == outputs.spatial_shape
 
@@ -90,10 +90,12 @@ def test_a_strided_layer_equals_the_general_one(
     rows = RowPool().take_with_zero_row(len(cells), 5)
     rows[:-1] = features[before.order]
     out = torch.full((len(outputs), 4), math.nan)
+    blocks = computed_rows.blocks(5)
     made = block_convolution(rows, pack_weight(weight), blocks, out=out, bias=bias, pool=RowPool())
     with torch.no_grad():
         expected = sparse_convolution(features, weight, neighbours, bias)
-    torch.testing.assert_close(made[computed], expected[outputs.lookup(level.cells)], rtol=1e-5, atol=1e-5)
+    found, wanted = made[computed_rows.computed], expected[outputs.lookup(level.cells)]
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("elements", [1, 1 << 12, 1 << 18])
@@ -184,8 +186,9 @@ def test_an_order_needs_few_taps() -> None:
 
 def test_nothing_active() -> None:
     level = direct_level(torch.zeros((0, 3), dtype=torch.int64), (8, 8), 1)
-    after, blocks, computed = strided_level(level, (3, 3), (2, 2), (1, 1), 4)
-    assert (len(level), level.blocks(4), len(after), blocks, len(computed)) == (0, [], 0, [], 0)
+    after, made = strided_level(level, (3, 3), (2, 2), (1, 1))
+    assert (len(level), level.blocks(4), len(after)) == (0, [], 0)
+    assert (made.blocks(4), len(made.computed)) == ([], 0)
 
 
 def test_a_map_must_fit() -> None:
