@@ -95,8 +95,17 @@ def plan_layers(folder: Path, inputs: Any) -> Results:
     """Return the plans of a layer and of a strided layer after it."""
     assert planning.PLANNING.ready()
     level = direct_level(torch.from_numpy(inputs["cells"]), (120, 90), 2, (3, 3))
-    after, blocks, computed = strided_level(level, (3, 3), (2, 2), (1, 1), 16)
-    return list(_tensors([level.ordered, level.gathered, level.rows, after.cells, blocks, computed]))
+    after, made = strided_level(level, (3, 3), (2, 2), (1, 1))
+    parts = [
+        level.ordered,
+        level.gathered,
+        level.rows,
+        after.cells,
+        made.ordered,
+        made.gathered,
+        made.computed,
+    ]
+    return list(_tensors(parts))
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

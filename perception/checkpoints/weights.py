@@ -134,7 +134,7 @@ def save_quantised(name_or_path: str | Path, path: str | Path, ranges: Mapping[s
     Args:
         name_or_path: shipped name or ``.safetensors`` file, also of compressed weights.
         path: new file.
-        ranges: see :func:`perception.run.ranges.measure_ranges`.
+        ranges: see :func:`perception.checkpoints.ranges.measure_ranges`.
 
     Raises:
         CheckpointError: unknown weights, or a corrupt file.

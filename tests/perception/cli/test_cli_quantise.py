@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 
 from perception import Detector
 from perception.checkpoints.compression import compress_network, save_compressed_weights
+from perception.checkpoints.ranges import measure_ranges
 from perception.checkpoints.weights import load_weights, resolve_weights, save_weights
 from perception.errors import CheckpointError
 from perception.model.network import Network
-from perception.run.ranges import measure_ranges
 from perception.stages.ranges import RANGES_KEY
 from sparse_core.kernels import native
 
