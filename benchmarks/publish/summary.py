@@ -231,7 +231,6 @@ def _speed(
     us = {name: blocks["microseconds"][name]["median"] for name in ("ours", "cuDNN")}
     rows = [
         frame("view", "CUDA graph of a frame, camera view"),
-        frame("highway", "CUDA graph of a frame, 614 m x 614 m"),
         [
             "`detector(points)`, host to host",
             _gpu(calls),
