@@ -120,7 +120,8 @@ def age(folder: Path) -> None:
     """Make a store one of version 4."""
     connection = sqlite3.connect(folder / "memory.db", isolation_level=None)
     connection.execute("BEGIN")
-    for statement in ("DROP TABLE words", "DROP VIEW text_source", "DROP TABLE folded"):
+    later = "ALTER TABLE memory DROP COLUMN velocity"
+    for statement in (later, "DROP TABLE words", "DROP VIEW text_source", "DROP TABLE folded"):
         connection.execute(statement)
     for statement in VERSION_1.statements:
         if "text_source" in statement or "INTO words" in statement:
@@ -191,6 +192,7 @@ def test_a_store_on_a_server_is_migrated_too(
         connection.execute(
             "INSERT INTO vocabulary SELECT word, ndoc FROM ts_stat('SELECT words FROM memory')"
         )
+        connection.execute("ALTER TABLE memory DROP COLUMN velocity")
         connection.execute("UPDATE meta SET value = '4' WHERE name = 'schema'")
     with pytest.raises(StoreVersionError, match="once"):
         MemoryStore.open(address, readonly=True)
