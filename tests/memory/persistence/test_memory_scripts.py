@@ -192,7 +192,12 @@ def test_a_store_on_a_server_is_migrated_too(
         connection.execute(
             "INSERT INTO vocabulary SELECT word, ndoc FROM ts_stat('SELECT words FROM memory')"
         )
+        connection.execute("DROP TRIGGER own_only ON memory")
         connection.execute("ALTER TABLE memory DROP COLUMN velocity")
+        connection.execute(
+            "CREATE TRIGGER own_only BEFORE DELETE ON memory FOR EACH ROW"
+            " WHEN (OLD.writer <> session_user) EXECUTE FUNCTION own_only()"
+        )
         connection.execute("UPDATE meta SET value = '4' WHERE name = 'schema'")
     with pytest.raises(StoreVersionError, match="once"):
         MemoryStore.open(address, readonly=True)
