@@ -117,6 +117,12 @@ class BoxTable:
         return cls.of_frame(np.zeros((0, 7)), [])
 
 
+def mean_of_known(values: Iterable[float]) -> float:
+    """Return the mean of the values that are not NaN; NaN without any."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
 def finite_or_none(value: float) -> float | None:
     """Return the value for JSON; None if it is NaN or infinite."""
     return value if math.isfinite(value) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ from perception.train.fine_tune import FineTune, masks_of
 from perception.train.ranks import ranks_of_environment
 from perception.train.trainer import OnLog, Trainer
 from perception.train.validation import BestWeights, Evaluated
-from sparse_core.common.files import replacing
+from sparse_core.common.files import write_file
 from sparse_core.common.interruption import Interrupted
 
 #: Called with a sentence.
@@ -162,10 +161,12 @@ def train(
         metrics = None
         if ranks.writes:
             path = trainer.directory / "weights.safetensors"
-            network = _save(trainer, path)
             kept = best.best if finished and validate is not None else None
-            if kept is not None:
-                network = _restore_best(best.path, path)
+            if kept is None:
+                network = _save(trainer, path)
+            else:
+                write_file(path, best.path.read_bytes())
+                network = load_weights(path)
                 remarks += (f"kept the weights of step {kept.step}, the best of {len(best.evaluated)}",)
                 remark_to(remarks[-1])
             try:
@@ -318,10 +319,3 @@ def _evaluate_step(
     row = Evaluated(trainer.step, mean_ap)
     kept = ", the best so far" if best.add(row, path) else ""
     on_remark(f"step {row.step}: mean AP {mean_ap:.3g} on {len(validation)} validation frames{kept}")
-
-
-def _restore_best(best: Path, path: Path) -> Network:
-    """Replace the weights of the last step by the best."""
-    with replacing(path) as temporary:
-        shutil.copyfile(best, temporary)
-    return load_weights(path)

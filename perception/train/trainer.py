@@ -179,7 +179,8 @@ class Trainer:
                 progress.update(task, completed=self.step)
                 if out_of_time or self._stopping(stop):
                     break
-                if self._validates_now or self.step % self.config.checkpoint_every == 0:
+                due = self._validates_now or self.step % self.config.checkpoint_every == 0
+                if due and self.step < self.config.steps:
                     self.save_checkpoint()
                     self._validate(validate)
             self.save_checkpoint()

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from perception.evaluate.box_table import Float64Array
+from perception.evaluate.box_table import Float64Array, mean_of_known
 from perception.evaluate.kitti.protocol import DIFFICULTIES, METRICS, SAMPLE_COUNT, DifficultyName, Metric
 
 #: AP by recall positions and difficulty: ``{"AP11": {"easy": ...}, "AP40": {...}}``, percent or None.
@@ -105,9 +105,7 @@ class KittiResult:
     @property
     def mean_ap(self) -> float:
         """Mean 3D AP40 of moderate objects over the classes that have any, percent; NaN without any."""
-        values = [self.ap(name, "3d", "moderate") for name in self.classes]
-        known = [value for value in values if not math.isnan(value)]
-        return float(np.mean(known)) if known else math.nan
+        return mean_of_known(self.ap(name, "3d", "moderate") for name in self.classes)
 
     def to_dict(self) -> dict[str, ClassTable]:
         """Return ``{class: {metric: {"AP11": {difficulty: percent}, "AP40": ...}}}`` for JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows
+from perception.evaluate.box_table import BoxTable, Float64Array, Mask, Rows, mean_of_known
 from perception.evaluate.nuscenes.evaluation import RECALL, ClassMatches, match_classes, mean_errors, sampled
 from perception.evaluate.nuscenes.result import (
     ERROR_PLACE,
@@ -12,7 +12,6 @@ from perception.evaluate.nuscenes.result import (
     SAMPLE_COUNT,
     average_precision,
     detection_score,
-    mean_of_known,
 )
 from perception.evaluate.ranking import POINT_COUNTS, RANGES, Part
 from perception.evaluate.resampling import Measure, Sampler

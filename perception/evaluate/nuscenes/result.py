@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from perception.evaluate.box_table import Float64Array, finite_or_none
+from perception.evaluate.box_table import Float64Array, finite_or_none, mean_of_known
 
 #: Class to its greatest distance from the vehicle, metres.
 CLASS_RANGES_M = {
@@ -69,12 +68,6 @@ def detection_score(mean_ap: float, mean_errors: Sequence[float]) -> float:
     # As in the devkit, max(0, NaN) is 0: an error that no class has counts as the worst.
     scores = [max(0.0, 1.0 - error) for error in mean_errors]
     return (_AP_WEIGHT * mean_ap + sum(scores)) / (_AP_WEIGHT + len(scores))
-
-
-def mean_of_known(values: Iterable[float]) -> float:
-    """Return the mean of the values that are not NaN; NaN without any."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perception.evaluate.box_table import BoxTable, Float64Array, finite_or_none
-from perception.evaluate.nuscenes.result import mean_of_known
+from perception.evaluate.box_table import BoxTable, Float64Array, finite_or_none, mean_of_known
 from perception.track.evaluation.nuscenes_matching import ClassScenes
 from perception.track.evaluation.nuscenes_scenes import CLASSES, scenes_of
 
