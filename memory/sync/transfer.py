@@ -54,6 +54,11 @@ class SyncReport:
         if done.generation is not None:
             self.ahead_ns = done.ahead_ns
 
+    @property
+    def empty(self) -> bool:
+        """True if nothing was sent and no area changed."""
+        return not self.batches and not self.areas.changed
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return vars(self) | {"areas": self.areas.to_json()}
@@ -79,7 +84,8 @@ def sync(
     report = SyncReport(outbox.robot)
     for attempt in range(_ATTEMPTS):
         try:
-            for batch in outbox.batches(receiver.position(outbox.store)):
+            position = receiver.position(outbox.store)
+            for batch in outbox.batches(position):
                 report.count(receiver.receive(batch))
                 if progress is not None:
                     progress(*batch.progress)
@@ -88,7 +94,7 @@ def sync(
             if attempt == _ATTEMPTS - 1:
                 raise
     # After the memories, because areas may lie around some of them.
-    report.areas = receiver.take_areas(outbox.areas(receiver.position(outbox.store).store))
+    report.areas = receiver.take_areas(outbox.areas(position.store))
     return report
 
 
