@@ -30,7 +30,7 @@ class SyncReport:
         batches: batches sent.
         future: memories whose time is more than a minute after their arrival.
         ahead_ns: nanoseconds that this clock is ahead of the receiver's, measured by the last batch.
-        areas: what became of the areas.
+        areas: result of the exchange of areas.
     """
 
     robot: str
