@@ -117,7 +117,7 @@ def memories_from_frame(
     vectors = _vectors_of(record, len(boxes), options)
     least = _least_scores(record, labels, options)
     tracks, seen = _tracks_of(record, len(boxes))
-    velocities = velocities_of(record, len(boxes), pose)
+    velocities = _velocities_of(record, len(boxes), pose)
     kept = [
         row
         for row, score in enumerate(check_numbers("scores", scores, len(scores)))
@@ -234,7 +234,7 @@ def _track(tracks: list[int] | None, row: int, recording: str | None, moment: in
     return {TRACKS: {f"{recording}/{tracks[row]}": [moment, moment]}}
 
 
-def velocities_of(record: Mapping[str, Any], count: int, pose: Pose | None) -> list[Velocity | None]:
+def _velocities_of(record: Mapping[str, Any], count: int, pose: Pose | None) -> list[Velocity | None]:
     """Return the velocity of each box over the ground, in m/s along the axes of the map; ``None`` if unknown.
 
     ``velocity`` of tracks lies along the axes of the map that the record's own pose leads to.

@@ -100,8 +100,7 @@ class _Candidate(NamedTuple):
 
     def rank(self) -> tuple[int, int, float]:
         """Return a key that is smaller for better candidates."""
-        squares = self.scene.matches(self.matched).squares(self.motion)
-        return -self.things(), -len(self.matched), squares
+        return self.scene.rank(self.motion, self.matched)
 
     def differs(self, other: Motion) -> bool:
         """Return True if a motion between the maps moves the matching objects to different places."""
@@ -168,7 +167,7 @@ def estimate(
         static = _at_known_clock(problem.static())
     candidates = _candidates(problem, None if static is None else static.motion)
     try:
-        return _with_clock(problem, candidates, static)
+        return _with_clock(problem, candidates, posed=static is not None)
     except AlignmentError:
         if static is None:
             raise
@@ -220,27 +219,32 @@ def _candidates(problem: _Problem, start: Motion | None) -> list[_Candidate]:
     return sorted((one for one in found if len(one.matched)), key=_Candidate.rank)
 
 
-def _with_clock(problem: _Problem, candidates: list[_Candidate], static: Alignment | None) -> Alignment:
+def _with_clock(problem: _Problem, candidates: list[_Candidate], *, posed: bool) -> Alignment:
     """Return the best motion with its clock.
+
+    Args:
+        problem: observations of both.
+        candidates: the best first.
+        posed: True if static objects show the pose. Then only the clock can be ambiguous, and only moving
+            objects show it.
 
     Raises:
         AlignmentError: too few objects match, or the clock is not known.
     """
-    options, moving = problem.options, static is not None
+    options = problem.options
     things = candidates[0].things() if candidates else 0
     if things < options.least_things:
         raise problem.few(things)
     best = _settled(problem, candidates[0])
-    least = _LEAST_MOVING if static is None else _LEAST_MOVING_POSED
+    least = _LEAST_MOVING_POSED if posed else _LEAST_MOVING
     if best.things(moving=True) < least:
         raise AlignmentError(
             f"only {best.things(moving=True)} moving objects match, at least {least} are needed to"
             " compare the clocks. If the clocks agree, trust them with --clock 0"
         )
-    # If static objects show the pose, only the clock can be ambiguous, and only moving objects show it.
-    rivals = [one.things(moving=moving) for one in candidates if best.differs(one.whole)]
+    rivals = [one.things(moving=posed) for one in candidates if best.differs(one.whole)]
     rival = max(rivals, default=0)
-    _check_rival(best.things(moving=moving), rival, options)
+    _check_rival(best.things(moving=posed), rival, options)
     return _aligned(problem, best, rival, clock=True)
 
 

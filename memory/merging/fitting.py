@@ -88,7 +88,7 @@ class Matches(NamedTuple):
 
     def placed(self, motion: Motion) -> NDArray[np.float64]:
         """Return (N, 2) positions of the points in the other map, at the moments of the targets."""
-        return motion.points(self.points - self.velocities * (motion.clock_ns / 1e9))
+        return motion.points(self._synchronized(motion))
 
     def squares(self, motion: Motion) -> float:
         """Return the sum of the squared distances after a motion."""
@@ -144,12 +144,16 @@ class Matches(NamedTuple):
         x, y = deviations[:2]
         return Errors(turn_rad, math.sqrt((x * x + y * y) / 2.0), deviations[2] if clock else 0.0)
 
+    def _synchronized(self, motion: Motion) -> NDArray[np.float64]:
+        """Return (N, 2) positions of the points in the first map, at the moments of the targets."""
+        return self.points - self.velocities * (motion.clock_ns / 1e9)
+
     def _jacobian(self, motion: Motion, *, turn: bool, clock: bool) -> NDArray[np.float64]:
         """Return (2 N, parameters) derivatives of the placed points by rotation, x, y and seconds."""
         rotation = motion.turn()[:2, :2]
         columns = [np.tile([1.0, 0.0], len(self.points)), np.tile([0.0, 1.0], len(self.points))]
         if turn:
-            ahead = (self.points - self.velocities * (motion.clock_ns / 1e9)) @ rotation.T
+            ahead = self._synchronized(motion) @ rotation.T
             columns.insert(0, np.column_stack([-ahead[:, 1], ahead[:, 0]]).ravel())
         if clock:
             columns.append((-self.velocities @ rotation.T).ravel())

@@ -24,7 +24,7 @@ TABLE = 1 << 22
 
 
 class Marks(NamedTuple):
-    """What one robot saw: static objects, and moving ones at several moments.
+    """Observations of one robot: static objects, and moving ones at several moments.
 
     Attributes:
         memories: memory of each mark.

@@ -16,6 +16,8 @@ from memory.types import Memory
 
 #: Most draws of two pairs, and most motions that are evaluated.
 _DRAWN, _TRIED = 400_000, 4_000
+#: Most motions between two groups.
+_MOST_MOTIONS = 50
 
 
 class Scene:
@@ -43,8 +45,8 @@ class Scene:
         self._owners, self._apart = (mine.owner, others.owner), target - middle
         self._to_middle = Motion(0.0, -float(middle[0]), -float(middle[1]), clock_ns)
         self._to_target = Motion(0.0, *(-target).tolist())
-        self._a, self._b = self.one[pairs[:, 0]], self.other[pairs[:, 1]]
-        self._velocity = self.velocities[pairs[:, 0]]
+        self._all = self.matches(pairs)
+        self._a, self._b = self._all.points, self._all.targets
 
     @property
     def pairs(self) -> int:
@@ -97,9 +99,11 @@ class Scene:
         for row in np.argsort(-counts, kind="stable")[:most].tolist():
             motion, matched = self.refine(Motion(*motions[row].tolist()))
             found.setdefault(tuple(matched.ravel().tolist()), (motion, matched))
-        return sorted(
-            found.values(), key=lambda each: (-self.objects(each[1]), -len(each[1]), self._spread(*each))
-        )
+        return sorted(found.values(), key=lambda each: self.rank(*each))
+
+    def rank(self, motion: Motion, matched: NDArray[np.int64]) -> tuple[int, int, float]:
+        """Return a key that is smaller for better motions with their matches."""
+        return -self.objects(matched), -len(matched), self.matches(matched).squares(motion)
 
     def _candidates(self) -> NDArray[np.float64]:
         """Return (H, 3) float64 yaw, x and y of motions from two objects onto two others."""
@@ -173,9 +177,7 @@ class Scene:
 
     def _match(self, motion: Motion) -> NDArray[np.int64]:
         """Return (K, 2) int64 rows that match, each once; the closest pairs choose first."""
-        apart = np.linalg.norm(
-            motion.points(self._a - self._velocity * (motion.clock_ns / 1e9)) - self._b, axis=1
-        )
+        apart = np.linalg.norm(self._all.placed(motion) - self._b, axis=1)
         rows = np.flatnonzero(apart <= self._options.tolerance_m)
         taken: tuple[set[int], set[int]] = (set(), set())
         found = []
@@ -186,19 +188,13 @@ class Scene:
                 found.append((one, other))
         return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
 
-    def _spread(self, motion: Motion, matched: NDArray[np.int64]) -> float:
-        """Return the sum of the squared distances of the matches."""
-        return self.matches(matched).squares(motion)
 
-
-def motions_between(
-    moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions, *, most: int = 50
-) -> list[Motion]:
+def motions_between(moved: Sequence[Memory], fixed: Sequence[Memory], options: AlignOptions) -> list[Motion]:
     """Return the motions that match the most objects of two groups, at least two each, the best first."""
     mine, others = (marks_of(memories, options.tolerance_m) for memories in (moved, fixed))
     pairs = pairs_of(mine, others, options)
     if len(pairs) < 2:
         return []
     scene = Scene(mine, others, pairs, options)
-    ranked = scene.rank_motions()[:most]
+    ranked = scene.rank_motions()[:_MOST_MOTIONS]
     return [scene.whole(motion) for motion, matched in ranked if scene.objects(matched) >= 2]

@@ -217,13 +217,14 @@ class Database(Queries):
 
         ``origin`` names the operation of another store that set it.
         """
-        logged = area.to_json() | ({} if origin is None else {"from": origin})
-        return self._write(lambda connection: write_area(connection, self._counters, logged)).generation
+        return self._log_area(area.to_json(), origin)
 
     def remove_area(self, area: Area, *, origin: Mapping[str, Any] | None = None) -> int:
         """Remove an area and return the generation; ``origin`` as in :meth:`set_area`."""
-        logged = {"name": area.name, "map": area.map_id, "removed": True}
-        logged |= {} if origin is None else {"from": origin}
+        return self._log_area({"name": area.name, "map": area.map_id, "removed": True}, origin)
+
+    def _log_area(self, detail: Mapping[str, Any], origin: Mapping[str, Any] | None) -> int:
+        logged = {**detail, **({} if origin is None else {"from": origin})}
         return self._write(lambda connection: write_area(connection, self._counters, logged)).generation
 
     def receive(self, batch: Batch, known: PeerState, *, may_undo: bool = True) -> Receipt:

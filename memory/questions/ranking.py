@@ -31,6 +31,15 @@ _WORDS: Mapping[RankMeasure, tuple[str, str]] = {
     "last_seen": ("Latest seen", "Longest unseen"),
 }
 _ORDINALS = {2: "Second", 3: "Third", 4: "Fourth"}
+#: Units of measures that are not in metres.
+_UNITS = {"size": "m³", "speed": "m/s"}
+#: Lengths and volumes of a box; 0 if its size is not known.
+_LENGTHS: Mapping[RankMeasure, Callable[[Box], float]] = {
+    "size": lambda box: box.volume,
+    "length": lambda box: max(box.length, box.width),
+    "width": lambda box: box.width,
+    "height": lambda box: box.height,
+}
 
 
 @dataclass(frozen=True)
@@ -119,9 +128,6 @@ class Ordering(Answer):
         return f"{each.value:.{digits}f} {_UNITS.get(self.measure, 'm')}"
 
 
-_UNITS = {"size": "m³", "speed": "m/s"}
-
-
 def ranked(
     values: Sequence[Ranked | None], *, measure: RankMeasure, order: Order, nth: int, what: str, place: str,
     between_ns: tuple[int, int] | None, most: int,
@@ -166,9 +172,9 @@ def value_of(
         return None
     if measure == "distance":
         return None if origin is None else Ranked(memory, math.dist(box[:2], origin[:2]))
-    if measure == "elevation" and box.volume:
-        return Ranked(memory, box.top if order == "more" else box.bottom)
-    value = _LENGTHS[measure](box) if measure in _LENGTHS else 0.0
+    if measure == "elevation":
+        return Ranked(memory, box.top if order == "more" else box.bottom) if box.volume else None
+    value = _LENGTHS[measure](box)
     return Ranked(memory, value) if value else None
 
 
@@ -179,14 +185,6 @@ def _time_of(memory: Memory, measure: RankMeasure, between_ns: tuple[int, int] |
     if between_ns is None:
         return memory.last_sight_ns
     return max((last for _, last in visits_of([memory], _GAP_S, between_ns).spans), default=memory.time_ns)
-
-
-_LENGTHS: Mapping[RankMeasure, Callable[[Box], float]] = {
-    "size": lambda box: box.volume,
-    "length": lambda box: max(box.length, box.width),
-    "width": lambda box: box.width,
-    "height": lambda box: box.height,
-}
 
 
 def rooms_of(values: Sequence[Ranked], areas: tuple[Area, ...], measure: RankMeasure) -> list[Ranked | None]:

@@ -264,7 +264,8 @@ class SpatialQuestions:
     ) -> Ordering:
         """Put memories in the order of a measure, such as the nearest or the largest first.
 
-        What is there now counts, or what left if nothing else matches; with a time or ``past``, both.
+        Memories of what is there now are compared, or else those of what left. With a time or ``past``, both
+        are compared.
 
         Args:
             measure, order: what puts them in order, and whether the most or the least comes first.
@@ -274,7 +275,7 @@ class SpatialQuestions:
             near: x, y in metres that distances are measured from.
             radius_m: maximum distance from ``near``; ``None`` for any.
             between_ns: time in which they were seen; ``None`` for all times.
-            past: the question is what was seen, not what is there.
+            past: True compares what left as well.
             kinds: of memories; ``("place",)`` compares rooms.
             among: these memories instead of all.
             without: id of a memory that does not count, such as the landmark.

@@ -79,7 +79,7 @@ class ServeOptions:
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """How a process serves a store.
+    """Settings of a process that serves a store.
 
     Attributes:
         host: address to listen on; a token is needed for others than the loopback interface.

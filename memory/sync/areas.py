@@ -127,6 +127,11 @@ class AreaReport:
     conflicts: list[tuple[str, str]] = field(default_factory=list)
     supported: bool = True
 
+    @property
+    def changed(self) -> bool:
+        """True if the receiving store changed."""
+        return self.set > 0 or self.removed > 0
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return vars(self) | {"conflicts": [list(each) for each in self.conflicts]}
@@ -148,7 +153,7 @@ def areas_for(
         receiver: random name of the receiving store.
         maps: maps whose areas are sent; None: all.
     """
-    history = _History.of(database)
+    history = _History.of(database, receiver)
     ids = {id for area in history.areas.values() for id in area.places or ()}
     theirs: dict[int, int] = {}
     if ids:
@@ -157,7 +162,7 @@ def areas_for(
         theirs = known.remote_ids(ids)
     sent = []
     for key, changed in history.changed.items():
-        area, got = history.areas.get(key), history.received(receiver, key)
+        area, got = history.areas.get(key), history.received.get(key)
         detail = history.last[key]
         if maps is not None and detail["map"] not in maps:
             continue
@@ -191,11 +196,11 @@ def take_areas(database: Database, message: AreaMessage, known: PeerState) -> Ar
     report = AreaReport()
     if not message.areas:
         return report
-    history = _History.of(database)
+    history = _History.of(database, message.store)
     database.follow(known)
     for sent in message.areas:
         key = key_of(sent.name, sent.map_id)
-        mine, last = history.areas.get(key), history.received(message.store, key)
+        mine, last = history.areas.get(key), history.received.get(key)
         changed_here = history.changed.get(key, 0)
         if sent.base is not None and (last is None or sent.base >= last.generation):
             kept_there, kept_here = sent.unchanged, changed_here <= sent.base
@@ -251,42 +256,36 @@ class _History:
         areas: present ones.
         changed: last operation on each, undos included.
         last: what the last operation recorded.
-        entries: all operations on areas, undone ones too.
+        received: last operation, undone ones too, that took over each area of the other store.
     """
 
     areas: dict[_Key, Area]
     changed: dict[_Key, int]
     last: dict[_Key, Mapping[str, Any]]
-    entries: Sequence[LogEntry]
+    received: dict[_Key, LogEntry]
 
     @classmethod
-    def of(cls, database: Database) -> _History:
-        """Read the history of a store."""
+    def of(cls, database: Database, other: str) -> _History:
+        """Read the history of a store that exchanges areas with a store of this random name."""
         entries = database.log(operation="area")
         undos = database.log(operation="undo") if entries else []
         keys: dict[int, _Key] = {}
         changed: dict[_Key, int] = {}
         last: dict[_Key, Mapping[str, Any]] = {}
+        received: dict[_Key, LogEntry] = {}
         for entry in sorted([*entries, *undos], key=lambda entry: entry.generation):
             if entry.operation == "area":
                 key = key_of(entry.detail["name"], entry.detail["map"])
                 last[key] = entry.detail
+                if entry.detail.get("from", {}).get("store") == other:
+                    received[key] = entry
             elif entry.undoes in keys:
                 key = keys[entry.undoes]
             else:
                 continue
             keys[entry.generation], changed[key] = key, entry.generation
         areas = {key_of(area.name, area.map_id): area for area in database.areas()}
-        return cls(areas, changed, last, entries)
-
-    def received(self, store: str, key: _Key) -> LogEntry | None:
-        """Return the last operation that took over an area of another store."""
-        found: LogEntry | None = None
-        for entry in self.entries:
-            named = key_of(entry.detail["name"], entry.detail["map"])
-            if named == key and entry.detail.get("from", {}).get("store") == store:
-                found = entry
-        return found
+        return cls(areas, changed, last, received)
 
 
 def _here(sent: SentArea, robot: str, known: PeerState) -> Area | None:

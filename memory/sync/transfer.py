@@ -30,7 +30,7 @@ class SyncReport:
         batches: batches sent.
         future: memories whose time is more than a minute after their arrival.
         ahead_ns: nanoseconds that this clock is ahead of the receiver's, measured by the last batch.
-        areas: what became of the areas.
+        areas: result of the exchange of areas.
     """
 
     robot: str
@@ -53,6 +53,11 @@ class SyncReport:
         self.future += done.future
         if done.generation is not None:
             self.ahead_ns = done.ahead_ns
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing was sent and no area changed."""
+        return not self.batches and not self.areas.changed
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -79,7 +84,8 @@ def sync(
     report = SyncReport(outbox.robot)
     for attempt in range(_ATTEMPTS):
         try:
-            for batch in outbox.batches(receiver.position(outbox.store)):
+            position = receiver.position(outbox.store)
+            for batch in outbox.batches(position):
                 report.count(receiver.receive(batch))
                 if progress is not None:
                     progress(*batch.progress)
@@ -88,7 +94,7 @@ def sync(
             if attempt == _ATTEMPTS - 1:
                 raise
     # After the memories, because areas may lie around some of them.
-    report.areas = receiver.take_areas(outbox.areas(receiver.position(outbox.store).store))
+    report.areas = receiver.take_areas(outbox.areas(position.store))
     return report
 
 

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _clock(found: Alignment, robot: str) -> str:
-    """Return what is known about the clock."""
+    """Return a sentence about the clock of a robot."""
     if found.clock_sigma_s is None:
         return f"the clock of {robot} was not compared; times stay"
     by_s = found.motion.clock_ns / 1e9

@@ -125,9 +125,9 @@ def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespa
     if options.json:
         print_json({"sent": sent.to_json(), "pulled": None if got is None else got.to_json()})
         return
-    if sent.batches or sent.areas.set or sent.areas.removed or options.follow is None:
+    if not sent.empty or options.follow is None:
         say(f"sent as {robot}: {_sentence(sent)}")
-    if got is not None and (got.batches or got.areas.set or got.areas.removed or options.follow is None):
+    if got is not None and (not got.empty or options.follow is None):
         say(f"pulled: {_sentence(got)}")
     for words in dict.fromkeys([*words_of(sent.areas), *(words_of(got.areas) if got is not None else ())]):
         LOG.warning(words)

@@ -256,12 +256,12 @@ def align(
     logged = {**detail, "robot": robot, "map": map_id, "frame": list(frame)}
     generation = write_entry(connection, counters, alignment.OPERATION, logged)
     ids = [image.id for image in images]
-    after = [moved_image(image, motion) for image in images]
     if motion.clock_ns:
+        after = [moved_image(image, motion) for image in images]
         write_rows(connection, generation, "changed", ids, images)
         engine_of(connection).replace_images(connection, counters.slots, images, after)
     elif ids:
-        table = poses_of([image.memory() for image in after])
+        table = poses_of([motion.memory(image.memory()) for image in images])
         move(connection, counters, generation, np.array(ids, dtype=np.int64), table)
     update_places(connection, counters)
     return OperationResult(generation, ids)

@@ -46,9 +46,14 @@ def is_any(column: str, values: Sequence[Any]) -> Condition:
     return Condition(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
 
+def row_conditions(filter: Filter) -> list[Condition]:
+    """Return the conditions on columns of ``memory``."""
+    return column_conditions(filter, is_any, MOVING)
+
+
 def conditions_of(connection: sqlite3.Connection, filter: Filter) -> list[Condition]:
     """Return the column conditions, with the maps listed if an index over maps could then help."""
-    found = column_conditions(filter, is_any, MOVING)
+    found = row_conditions(filter)
     if filter.map_id is None and (filter.labels is not None or filter.between_ns is not None):
         found.append(is_any("m.map_id", read_maps(connection)))
     return found
@@ -120,10 +125,10 @@ def select_ids(
     if limit is not None and limit < 0:
         raise ValueError(f"limit must not be negative, got {limit}")
     allowed = indexed_ids(connection, filter)
-    if allowed is not None and order == "id" and not column_conditions(filter, is_any, MOVING):
+    if allowed is not None and order == "id" and not row_conditions(filter):
         return allowed[:limit]
     if allowed is not None and len(allowed) <= FEW:
-        conditions, allowed = [id_condition(allowed), *column_conditions(filter, is_any, MOVING)], None
+        conditions, allowed = [id_condition(allowed), *row_conditions(filter)], None
     else:
         pairs = None if limit is None or order == "id" else pairs_of(connection, filter)
         if filter.kinds is not None and filter.labels is None and pairs is not None:
@@ -143,7 +148,7 @@ def select_among(connection: sqlite3.Connection, filter: Filter, ids: NDArray[np
     """Return which of the rising ids match."""
     allowed = indexed_ids(connection, filter) if len(ids) else None
     kept = ids if allowed is None else ids[among(ids, allowed)]
-    conditions = column_conditions(filter, is_any, MOVING)
+    conditions = row_conditions(filter)
     if len(kept) and conditions:
         clause, parameters = where([id_condition(kept), *conditions])
         sql = f"SELECT m.id AS id FROM memory AS m{clause} ORDER BY m.id"
@@ -187,7 +192,7 @@ def select_by_pair(
         here = [Condition("m.map_id = ?", (map_id,))]
         if label is not None:
             here.append(Condition("m.label = ?", (label,)))
-        clause, parameters = where(here + column_conditions(rest, is_any, MOVING))
+        clause, parameters = where(here + row_conditions(rest))
         index = "memory_time" if label is None else "memory_label"
         source = f"memory AS m INDEXED BY {index}{clause}"
         sql = f"SELECT m.time_ns, m.id FROM {source} ORDER BY {ORDERS[order]} LIMIT ?"
@@ -218,7 +223,7 @@ def count_matches(connection: sqlite3.Connection, filter: Filter) -> int:
         sql = "SELECT count(*) FROM words WHERE words MATCH ?"
         return 0 if expression is None else int(connection.execute(sql, (expression,)).fetchone()[0])
     allowed = indexed_ids(connection, filter)
-    conditions = column_conditions(filter, is_any, MOVING)
+    conditions = row_conditions(filter)
     if allowed is not None and not conditions:
         return len(allowed)
     if allowed is not None and len(allowed) <= FEW:

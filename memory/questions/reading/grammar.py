@@ -235,18 +235,8 @@ _MEANINGFUL = frozenset({
 })  # fmt: skip
 
 
-def parse(text: str, names: Collection[str] = ()) -> Parse:
-    """Return the parts of a question.
-
-    Args:
-        text: without times, points and maps.
-        names: labels of the store.
-    """
-    return parse_chunks(chunks_of(text, names))
-
-
-def parse_chunks(chunks: Sequence[Chunk]) -> Parse:
-    """Return the parts of a question that is cut into chunks."""
+def parse(chunks: Sequence[Chunk]) -> Parse:
+    """Return the parts of a question that is cut into chunks, without times, points and maps."""
     functions = [
         chunk
         for place, chunk in enumerate(chunks)

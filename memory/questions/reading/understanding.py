@@ -23,10 +23,10 @@ from memory.questions.reading.comparing import (
     halves_of,
     order_of,
 )
-from memory.questions.reading.grammar import RELATION_OF, Parse, chunks_of, is_past, parse_chunks
+from memory.questions.reading.grammar import RELATION_OF, Chunk, Parse, chunks_of, is_past, parse
 from memory.questions.reading.refusals import LEFT_IN_A_TIME, reason_of
 from memory.questions.reading.robot import own_place
-from memory.questions.reading.superlatives import LISTS, superlative_of, who_as_what
+from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
 from memory.questions.reading.times import PHRASE, Span, is_clock, since_of, span_of
 from memory.types import AWAY, Kind, State
 from memory.wording import fold, nearest
@@ -191,17 +191,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return _completed(found, now_ns)
     if _compare(rest, found, names):
         return found
-    chunks = who_as_what(chunks_of(_spelt(rest), names))
-    superlative = superlative_of(chunks)
-    parsed = parse_chunks(chunks if superlative is None else superlative.chunks)
-    if superlative is not None and superlative.rooms:
-        parsed = Parse(
-            "search", None, functions=[chunk for chunk in superlative.chunks if chunk.kind != "IN"]
-        )
-    elif superlative is not None and parsed.question not in (*LISTS, "pose_to"):
-        superlative, parsed = None, parse_chunks(chunks)
-    if superlative is None and parsed.question == "nearest":
-        parsed.question = None
+    parsed, superlative = _parsed(who_as_what(chunks_of(_spelt(rest), names)))
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
         return ParsedQuestion("search", what=words, typed=words, problem=found.problem)
@@ -246,6 +236,22 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.typed = rest
     _check_point(found)
     return _completed(found, now_ns)
+
+
+def _parsed(chunks: list[Chunk]) -> tuple[Parse, Superlative | None]:
+    """Return the parts of a question without its superlative, and the superlative if it is answered."""
+    superlative = superlative_of(chunks)
+    if superlative is not None and superlative.rooms:
+        functions = [chunk for chunk in superlative.chunks if chunk.kind != "IN"]
+        return Parse("search", None, functions=functions), superlative
+    if superlative is not None:
+        rest = parse(superlative.chunks)
+        if rest.question in (*LISTS, "pose_to"):
+            return rest, superlative
+    parsed = parse(chunks)
+    if parsed.question == "nearest":
+        parsed.question = None
+    return parsed, None
 
 
 def _place_of(parsed: Parse, found: ParsedQuestion) -> None:

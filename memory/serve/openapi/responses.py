@@ -246,7 +246,7 @@ class SyncAnswer:
 
 @dataclass(frozen=True)
 class AreaSyncAnswer:
-    """What became of the areas of another store."""
+    """Result of taking over the areas of another store."""
 
     set: Annotated[int, Field(description="new or changed areas")]
     removed: int

@@ -25,13 +25,13 @@ _REPORT_S = 1.0
 
 def main() -> int:
     """Serve until the input is closed or a signal arrives."""
-    told = json.loads(sys.stdin.readline())
-    limits = told["settings"].pop("limits")
+    parameters = json.loads(sys.stdin.readline())
+    limits = parameters["settings"].pop("limits")
     hosts = limits.pop("hosts")
     limits = ServeOptions(hosts=None if hosts is None else tuple(hosts), **limits)
-    settings = ServiceSettings(limits=limits, **told["settings"])
-    with MemoryStore.open(Path(told["folder"]), readonly=True) as store:
-        app = create_app(store, token=settings.token, options=limits, writer=told["writer"])
+    settings = ServiceSettings(limits=limits, **parameters["settings"])
+    with MemoryStore.open(Path(parameters["folder"]), readonly=True) as store:
+        app = create_app(store, token=settings.token, options=limits, writer=parameters["writer"])
 
         store.accesses.collect()
         ended = threading.Event()

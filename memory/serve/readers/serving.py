@@ -52,8 +52,8 @@ def serve_with_readers(
         _listen_within(f"{folder}/writer") as inner,
     ):
         own = asdict(replace(settings, port=reserved.getsockname()[1]))
-        told = {"folder": str(store.folder), "writer": f"{folder}/writer", "settings": own}
-        pool = ReaderPool(readers, told, stop_s=GRACE_S + 2 * ANSWER_S, accessed=store.accesses.add)
+        parameters = {"folder": str(store.folder), "writer": f"{folder}/writer", "settings": own}
+        pool = ReaderPool(readers, parameters, stop_s=GRACE_S + 2 * ANSWER_S, accessed=store.accesses.add)
         try:
             pool.start()
             address = address_of(settings.host, reserved)

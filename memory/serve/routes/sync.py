@@ -56,7 +56,7 @@ async def sync_areas(request: Request, service: ServiceOf) -> JsonAnswer:
 
     def work(body: AreaSyncBody) -> tuple[dict[str, Any], int | None]:
         done = service.inbox.take_areas(AreaMessage.of_json(body.areas))
-        return done.to_json(), service.store.generation if done.set or done.removed else None
+        return done.to_json(), service.store.generation if done.changed else None
 
     return await service.changed(request, AreaSyncBody, work)
 

@@ -40,7 +40,7 @@ def test_labels_are_nouns_whatever_their_words_mean() -> None:
     ],
 )
 def test_target_and_landmark(text: str, question: str, target: str | None, landmark: str | None) -> None:
-    found = parse(text)
+    found = parse(chunks_of(text))
     marks = [mark.text for mark in found.landmarks]
     assert (found.question, found.target, marks) == (question, target, [landmark] if landmark else [])
     assert found.unparsed == []
@@ -48,7 +48,7 @@ def test_target_and_landmark(text: str, question: str, target: str | None, landm
 
 @pytest.mark.parametrize("text", ["pick up the mug", "is the cat on the sofa or the chair", "how are you"])
 def test_words_that_no_rule_uses_are_reported(text: str) -> None:
-    found = parse(text)
+    found = parse(chunks_of(text))
     assert found.question is None or found.unparsed or found.has("AND")
 
 

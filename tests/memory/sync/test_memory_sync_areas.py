@@ -6,13 +6,11 @@ import contextlib
 import json
 import logging
 import math
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
+from service_thread import serving
 
 from memory import Memory, MemoryStore
 from memory.cli import main
@@ -20,7 +18,6 @@ from memory.errors import DataError
 from memory.merging.motion import Motion
 from memory.questions import Questions
 from memory.questions.replying import reply
-from memory.serve import create_app
 from memory.serve.routes import sync as routes
 from memory.sync import Inbox, Outbox, pull, sync
 from memory.sync.areas import AreaMessage, AreaReport, SentArea, words_of
@@ -222,18 +219,14 @@ def test_a_message_survives_json_and_a_wrong_one_is_refused(stores: Open) -> Non
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[tuple[ServiceClient, MemoryStore]]:
+def client_of_service(folder: Path) -> Iterator[tuple[ServiceClient, MemoryStore]]:
     """Yield a client of a running service, and its store."""
-    with MemoryStore.open(folder, dim=8) as store, socket.create_server(("127.0.0.1", 0)) as listener:
-        app = create_app(store)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        with contextlib.closing(ServiceClient(f"http://127.0.0.1:{listener.getsockname()[1]}")) as client:
-            yield client, store
-        app.state.service.feed.stop()
-        server.should_exit = True
-        thread.join()
+    with (
+        MemoryStore.open(folder, dim=8) as store,
+        serving(store) as address,
+        contextlib.closing(ServiceClient(address)) as client,
+    ):
+        yield client, store
 
 
 def test_areas_travel_over_http(stores: Open, tmp_path: Path) -> None:
@@ -243,7 +236,7 @@ def test_areas_travel_over_http(stores: Open, tmp_path: Path) -> None:
     robot.set_area("kitchen", box=BOX)
     robot.set_area("bay", places=[ids[1] or 0])
     conflict = (0, 0, [("kitchen", "default")])
-    with serving(tmp_path / "served") as (client, served):
+    with client_of_service(tmp_path / "served") as (client, served):
         assert counts(sync(Outbox(robot.database, "robot"), client).areas) == (2, 0, [])
         assert counts(sync(Outbox(robot.database, "robot"), client).areas) == (0, 0, [])
         assert names(served) == ["bay", "kitchen"]
@@ -264,7 +257,7 @@ def test_a_service_of_an_earlier_release_still_takes_memories(
     robot = stores("robot")
     robot.add([place(1)])
     robot.set_area("kitchen", box=BOX)
-    with serving(tmp_path / "served") as (client, served):
+    with client_of_service(tmp_path / "served") as (client, served):
         report = sync(Outbox(robot.database, "robot"), client)
         assert (report.added, report.areas.supported, names(served)) == (1, False, [])
         assert not pull(client, robot.database).areas.supported

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from page_steps import GUARD_MS, expect, playwright, scene
+from service_thread import serving
 
-from memory.serve import create_app
 from memory.store import MemoryStore
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -29,18 +26,11 @@ ARGUMENTS = [
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a service of the scene, in a thread: a process takes seconds to start."""
-    folder = tmp_path_factory.mktemp("page") / "store"
-    with MemoryStore.open(folder, dim=3) as store, socket.create_server(("127.0.0.1", 0)) as listener:
+    """The address of a service of the scene."""
+    with MemoryStore.open(tmp_path_factory.mktemp("page") / "store", dim=3) as store:
         store.add(scene())
-        app = create_app(store)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        app.state.service.feed.stop()
-        server.should_exit = True
-        thread.join()
+        with serving(store) as address:
+            yield address
 
 
 @pytest.fixture(scope="module")

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from page_steps import HOSTILE, breaches, expect, scene
+from service_thread import serving
 
-from memory.serve import create_app
 from memory.store import MemoryStore
 
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[str]:
     """The address of a service of the scene with three areas, in two maps."""
-    with (
-        MemoryStore.open(tmp_path / "store", dim=3) as store,
-        socket.create_server(("127.0.0.1", 0)) as listener,
-    ):
+    with MemoryStore.open(tmp_path / "store", dim=3) as store:
         store.add(scene())
         store.set_area("bay 3", box=(-21, -11, -4, -4))
         store.set_area(HOSTILE, box=(2, -11, 18, 4))
         store.set_area("charging", places=[42], radius_m=4.0)
-        app = create_app(store)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        app.state.service.feed.stop()
-        server.should_exit = True
-        thread.join()
+        with serving(store) as address:
+            yield address
 
 
 def test_areas_are_drawn_named_and_listed(visit: Any, yard: str, shoot: Any) -> None:
