@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from perception.model.backbone import SparseBackbone
-from perception.model.layers import SparseBlock, SparseUnit
+from perception.model.layers import DenseUnit, SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
 from sparse_core.conv.convolution.cpu.blocks import (
     RowBlock,
@@ -191,7 +191,7 @@ def _packed(unit: SparseUnit, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return pack_weight(unit.conv.weight.detach()).to(dtype), bias_of(unit).to(dtype)
 
 
-def bias_of(unit: SparseUnit) -> Tensor:
+def bias_of(unit: SparseUnit | DenseUnit) -> Tensor:
     """Return the bias (C_out,) of a folded unit."""
     assert unit.conv.bias is not None
     return unit.conv.bias.detach()
