@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from perception.model.network import Network
-from perception.stages.ranges import byte_outputs
+from perception.stages.byte_outputs import byte_outputs
 from sparse_core.conv.convolution.cpu.int8 import ByteScale
 
 
