@@ -309,8 +309,8 @@ class EagerRunner:
         self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
         self._rules = ReportRules.of(network.config)
-        #: True for a kind of warning that was emitted; shared by runners of other thresholds.
-        self._warned: dict[str, bool] = {}
+        #: Kinds of warnings that were emitted; shared by runners of other thresholds.
+        self._warned: set[str] = set()
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
         """Return a runner of the same network with other thresholds."""
@@ -347,10 +347,10 @@ class EagerRunner:
     def _warn_of_autocast(self) -> None:
         """Warn once that autocast runs the network's own layers instead of planned ones."""
         steps = self.steps
-        if not torch.is_autocast_enabled("cpu") or self.device.type != "cpu" or self._warned.get("autocast"):
+        if not torch.is_autocast_enabled("cpu") or self.device.type != "cpu" or "autocast" in self._warned:
             return
         if isinstance(steps, EagerSteps) and steps.planned is not None and steps.dtype == torch.float32:
-            self._warned["autocast"] = True
+            self._warned.add("autocast")
             message = (
                 "torch.autocast makes frames on a CPU more than twice as slow. Leave it, and pass"
                 " precision='bfloat16' or precision='int8' to the detector instead."
