@@ -64,18 +64,13 @@ class ScanWatch:
         finally:
             self._muted = before
 
-    def __call__(self, cloud: Cloud, *, pillars: int | None = None) -> list[str]:
-        """Return warnings about a scan, each with a fix: :meth:`check`, then :meth:`with_pillars`."""
-        return self.with_pillars(self.check(cloud), cloud, pillars)
-
-    def with_pillars(self, found: list[str], cloud: Cloud, pillars: int | None) -> list[str]:
+    def with_pillars(self, found: list[str], cloud: Cloud, pillars: int) -> list[str]:
         """Return the warnings of :meth:`check`; add one if a scan without warnings has no pillar.
 
         Args:
             found: warnings about the scan.
             cloud: the scan.
-            pillars: number of non-empty pillars, if known; 0 means that a scan on a GPU is in another unit or
-                frame.
+            pillars: number of non-empty pillars; 0 means that the scan is in another unit or frame.
         """
         if self._muted or pillars != 0 or found or len(cloud) < _FEW_POINTS:
             return found
