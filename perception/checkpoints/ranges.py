@@ -42,7 +42,7 @@ def measure_ranges(network: Network, scans: Iterable[Tensor]) -> dict[str, float
         def note(_: nn.Module, __: Any, made: Any) -> None:
             values = made if isinstance(made, Tensor) else made.features
             if values.numel():
-                # What the ReLU after neck.up removes does not count.
+                # A ReLU after neck.up removes negative outputs.
                 largest = values.max() if module is network.neck.up else values.abs().max()
                 found[name] = max(found.get(name, _LEAST_RANGE), float(largest))
 

@@ -1,4 +1,4 @@
-"""Numbers that the bytes of an int8 frame stand for."""
+"""Numbers that the bytes of an int8 frame represent."""
 
 from __future__ import annotations
 

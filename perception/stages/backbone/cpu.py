@@ -23,7 +23,7 @@ from sparse_core.conv.convolution.cpu.levels import DirectLevel, StridedRows, di
 
 #: Level of a bounded or an unbounded grid.
 PlannedLevel = DirectLevel | KeyedLevel
-#: How the layers of a level read their rows.
+#: Form in which the layers of a level read rows: blocks, or a table of rows.
 ReadsT = TypeVar("ReadsT")
 
 
