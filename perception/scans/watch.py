@@ -141,18 +141,19 @@ class ScanWatch:
         )
 
 
-def emit_once(messages: Sequence[str], emitted: set[str]) -> None:
-    """Emit warnings about a scan in the name of the calling program, the first of each kind.
+def emit_once(messages: Sequence[str], emitted: set[str], category: type[UserWarning] = ScanWarning) -> None:
+    """Emit warnings in the name of the calling program, the first of each kind.
 
     Args:
         messages: warnings of a frame.
         emitted: emitted kinds, which is extended. Messages that differ only in numbers are one kind.
+        category: class of the warnings.
     """
     for message in messages:
         kind = re.sub(r"[-+.\d]+", "#", message)
         if kind not in emitted:
             emitted.add(kind)
-            warnings.warn(message, ScanWarning, stacklevel=_level_of_caller())
+            warnings.warn(message, category, stacklevel=_level_of_caller())
 
 
 def _level_of_caller() -> int:
