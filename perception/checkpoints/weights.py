@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from perception.checkpoints import hub
+from perception.checkpoints.ranges import ranges_of_header, ranges_to_header
 from perception.config import DetectorConfig, NmsConfig, from_dict, to_dict
 from perception.errors import CheckpointError, ConfigError
 from perception.model.embedding import (
@@ -25,7 +26,6 @@ from perception.model.embedding import (
 )
 from perception.model.network import Network
 from perception.registry import make_network
-from perception.stages.ranges import ranges_of_header, ranges_to_header
 from sparse_core.common.files import replacing
 from sparse_core.common.surgery import shapes_of, state_difference
 

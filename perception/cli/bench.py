@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option
 from sparse_core.common.console import LOG, progress_bar
+from sparse_core.common.machine import processor_name
 from sparse_core.common.table import Column, Table, cell
 
 if TYPE_CHECKING:
@@ -112,16 +112,7 @@ def _clouds(options: argparse.Namespace, bar: Any) -> tuple[str, list[Tensor]]:
 def _machine(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, PyTorch {torch.__version__}"
-    return f"{_processor()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}"
-
-
-def _processor() -> str:
-    facts = Path("/proc/cpuinfo")
-    if facts.is_file():
-        for line in facts.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return f"{processor_name()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}"
 
 
 def _table(found: Comparison) -> Table:

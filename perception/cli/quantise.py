@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,10 @@ def run(options: argparse.Namespace) -> int:
 
         def clouds() -> Iterator[Any]:
             nonlocal used
-            for number, scan in enumerate(found):
-                if number % step == 0:
-                    yield as_tensor(read(scan).cloud, pillars)
-                    used += 1
-                    bar.advance(task)
-                    if used == options.scans:
-                        return
+            for scan in islice(islice(found, 0, None, step), options.scans):
+                yield as_tensor(read(scan).cloud, pillars)
+                used += 1
+                bar.advance(task)
 
         ranges = measure_ranges(detector.network, clouds())
     save_quantised(options.weights, options.out, ranges)

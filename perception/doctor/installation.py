@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -23,6 +23,7 @@ from perception.run.precision import has_bfloat16
 from perception.scans.finding import Finding
 from sparse_core.common.files import cache_folder
 from sparse_core.common.libraries import module_available
+from sparse_core.common.machine import processor_name
 from sparse_core.common.table import Table, cell
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels import kernel_packs, native
@@ -30,8 +31,7 @@ from sparse_core.kernels import kernel_packs, native
 _PROJECT = "sparsight"
 _PACKAGES = ("memory", "perception", "sparse_core")
 _ROOT = Path(sparse_core.__file__).parents[1]
-_KERNELS = _ROOT / "perception/run/kernels.json"
-#: NVIDIA's driver creates it, whatever torch can use.
+#: NVIDIA's driver creates this file, also if torch cannot use the driver.
 _DRIVER = Path("/proc/driver/nvidia/version")
 _REINSTALL = f"Reinstall the package: pip install --force-reinstall --no-deps {_PROJECT}"
 
@@ -55,7 +55,7 @@ class Package:
         """True if the installed version is one that works."""
         if self.version is None:
             return False
-        return Requirement(f"{self.name}{self.wanted}").specifier.contains(self.version, prereleases=True)
+        return SpecifierSet(self.wanted).contains(self.version, prereleases=True)
 
 
 @dataclass(frozen=True)
@@ -182,19 +182,21 @@ def format_installation(report: InstallationReport) -> RenderableType:
 
 
 def _versions() -> dict[str, str]:
-    system = platform.freedesktop_os_release() if sys.platform == "linux" and _has_release() else {}
     return {
         _PROJECT: sparse_core.__version__,
         "Python": platform.python_version(),
         "torch": torch.__version__,
         "CUDA of torch": torch.version.cuda or "none (CPU build)",
         "C++ compiler": native.compiler() or "none",
-        "system": f"{system.get('PRETTY_NAME', platform.system())}, {platform.machine()}",
+        "system": f"{_system()}, {platform.machine()}",
     }
 
 
-def _has_release() -> bool:
-    return any(Path(name).is_file() for name in ("/etc/os-release", "/usr/lib/os-release"))
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:  # Not Linux, or a container without that file.
+        return platform.system()
 
 
 def _requirements() -> tuple[tuple[Package, ...], tuple[Extra, ...]]:
@@ -323,7 +325,10 @@ def _check_device(index: int) -> Iterator[Finding]:
         )  # fmt: skip
         return
     if module_available("triton"):
-        pack = kernel_packs.pack_path(_KERNELS, 10 * capability[0] + capability[1])
+        # Checks of data sets, which load this module too, need no graphs.
+        from perception.run.graph import KERNELS
+
+        pack = kernel_packs.pack_path(KERNELS, 10 * capability[0] + capability[1])
         if not pack.is_file():
             yield Finding(
                 "info", "kernels", f"cuda:{index}: there are no shipped kernels ({pack.name}).",
@@ -343,18 +348,11 @@ def _check_caches(caches: tuple[Cache, ...]) -> Iterator[Finding]:
 def _devices() -> Iterator[Device]:
     features = [torch.backends.cpu.get_cpu_capability(), *(["bfloat16"] if has_bfloat16() else [])]
     threads = f"{torch.get_num_threads()} threads of torch on {os.cpu_count()} cores"
-    yield Device("cpu", f"{_processor()}, {', '.join(features)}, {threads}")
+    yield Device("cpu", f"{processor_name()}, {', '.join(features)}, {threads}")
     for index in range(torch.cuda.device_count()):
         known = torch.cuda.get_device_properties(index)
         size = f"{known.total_memory / 2**30:.0f} GiB"
         yield Device(f"cuda:{index}", f"{known.name}, {size}, compute capability {known.major}.{known.minor}")
-
-
-def _processor() -> str:
-    listed = Path("/proc/cpuinfo")
-    lines = listed.read_text(errors="replace").splitlines() if listed.is_file() else []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor() or platform.machine())
 
 
 def _triton_folder() -> Path:

@@ -20,7 +20,7 @@ class ListedMap(NamedTuple):
         values: (M + 4, C) float32, bfloat16 or uint8: listed cells, then the four defaults by parity
             ``2 * (row % 2) + column % 2``.
         key_shape: rows and columns that have keys.
-        step: what a byte stands for.
+        step: number that a byte of 1 represents.
     """
 
     cells: Tensor
@@ -48,7 +48,7 @@ class ByteMap(NamedTuple):
 
     Attributes:
         values: (B, H, W, C) uint8.
-        step: what a byte stands for.
+        step: number that a byte of 1 represents.
     """
 
     values: Tensor
@@ -67,5 +67,5 @@ FeatureMap = Tensor | ListedMap | ByteMap
 
 
 def _numbers(values: Tensor, step: float) -> Tensor:
-    """Return what bytes stand for, float32; other values as they are."""
+    """Return the numbers that bytes represent, float32; return other values unchanged."""
     return values.float() * step if values.dtype == torch.uint8 else values

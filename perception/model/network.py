@@ -68,7 +68,7 @@ class Network(nn.Module):
         self.embedding = EmbeddingHead() if config.embedding.enabled else None
         velocity = config.head.velocity and config.refine.enabled
         self.velocity = VelocityHead() if velocity else None
-        #: Largest features by layer, see :mod:`perception.stages.ranges`; an int8 frame needs them.
+        #: Largest features by layer, see :mod:`perception.checkpoints.ranges`; an int8 frame needs them.
         self.ranges: dict[str, float] | None = None
         # Ignore torch's default dtype.
         self.float()

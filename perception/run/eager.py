@@ -25,6 +25,7 @@ from perception.run.precision import name_of
 from perception.run.profile import time_stages
 from perception.run.program import StageRunner, Steps, run_frame, run_step
 from perception.run.results import FrameResult
+from perception.scans.watch import emit_once
 from perception.stages.cpu import PlannedLevels, PlannedMaps
 from perception.stages.refine.cpu import CpuPoints, PlannedPoints
 from perception.stages.report import ReportRules
@@ -36,6 +37,10 @@ from sparse_core.errors import CapacityWarning
 #: Makes the steps of a network for a dtype of features.
 MakeSteps = Callable[..., Steps[Sequence[Tensor], Any, Any, Any, Any, Any, list[FrameResult]]]
 
+_SLOW_AUTOCAST = (
+    "torch.autocast makes frames on a CPU more than twice as slow. Leave it, and pass precision='bfloat16' or"
+    " precision='int8' to the detector instead."
+)
 #: Size of the table that counts occupied pillars of any grid.
 _COUNTED_CELLS = 1 << 18
 
@@ -309,8 +314,8 @@ class EagerRunner:
         self.steps = steps(network) if dtype == torch.float32 else steps(network, dtype)
         self.device = next(network.parameters()).device
         self._rules = ReportRules.of(network.config)
-        #: True for a kind of warning that was emitted; shared by runners of other thresholds.
-        self._warned: dict[str, bool] = {}
+        #: Emitted warnings; shared by runners of other thresholds.
+        self._warned: set[str] = set()
 
     def with_config(self, config: DetectorConfig) -> EagerRunner:
         """Return a runner of the same network with other thresholds."""
@@ -347,16 +352,10 @@ class EagerRunner:
     def _warn_of_autocast(self) -> None:
         """Warn once that autocast runs the network's own layers instead of planned ones."""
         steps = self.steps
-        if not torch.is_autocast_enabled("cpu") or self.device.type != "cpu" or self._warned.get("autocast"):
+        if not torch.is_autocast_enabled("cpu") or self.device.type != "cpu":
             return
         if isinstance(steps, EagerSteps) and steps.planned is not None and steps.dtype == torch.float32:
-            self._warned["autocast"] = True
-            message = (
-                "torch.autocast makes frames on a CPU more than twice as slow. Leave it, and pass"
-                " precision='bfloat16' or precision='int8' to the detector instead."
-            )
-            # The caller of Detector.__call__ or detect_batch.
-            warnings.warn(message, PrecisionWarning, stacklevel=4)
+            emit_once([_SLOW_AUTOCAST], self._warned, PrecisionWarning)
 
     def profile(self, clouds: Sequence[Tensor], *, repeats: int) -> dict[str, float]:
         """Return median milliseconds of each stage of a batch."""

@@ -35,7 +35,7 @@ from sparse_core.kernels.precompile import compile_ahead
 Overflow = Literal["grow", "warn"]
 
 #: Kernels of the first frame of the shipped weights, longest first (`benchmarks.detector.list_kernels`).
-_KERNELS = Path(__file__).with_name("kernels.json")
+KERNELS = Path(__file__).with_name("kernels.json")
 #: Most frames of a graph.
 _LARGEST_BATCH = 8
 
@@ -68,7 +68,7 @@ def start_compiling(device: torch.device, dtype: torch.dtype) -> Future[None] | 
     """Start compiling the kernels of the first frame, once per process."""
     if device.type != "cuda" or dtype != torch.float16:
         return None
-    return compile_ahead(_KERNELS, torch.cuda.current_device() if device.index is None else device.index)
+    return compile_ahead(KERNELS, torch.cuda.current_device() if device.index is None else device.index)
 
 
 @dataclass(eq=False)

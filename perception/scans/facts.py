@@ -143,7 +143,12 @@ def _percentile_columns(
 
 
 def _percentile(ordered: npt.NDArray[Any], percent: float) -> float:
-    """Return what ``np.percentile`` does for sorted numbers, in a fraction of its time."""
+    """Return what ``np.percentile`` does, in a fraction of its time.
+
+    Args:
+        ordered: numbers of which those around the percentile are in their sorted place.
+        percent: 0 to 100.
+    """
     below, above, share = _place(percent, len(ordered))
     lower = float(ordered[below])
     return lower + (float(ordered[above]) - lower) * share
@@ -151,10 +156,8 @@ def _percentile(ordered: npt.NDArray[Any], percent: float) -> float:
 
 def _highest_percentile(values: npt.NDArray[np.float64]) -> float:
     """Return the 99th percentile of numbers in any order; sorting all would take five times as long."""
-    below, above, share = _place(99, len(values))
-    around = np.partition(values, (below, above))
-    lower = float(around[below])
-    return lower + (float(around[above]) - lower) * share
+    below, above, _ = _place(99, len(values))
+    return _percentile(np.partition(values, (below, above)), 99)
 
 
 def _place(percent: float, count: int) -> tuple[int, int, float]:

@@ -64,18 +64,13 @@ class ScanWatch:
         finally:
             self._muted = before
 
-    def __call__(self, cloud: Cloud, *, pillars: int | None = None) -> list[str]:
-        """Return warnings about a scan, each with a fix: :meth:`check`, then :meth:`with_pillars`."""
-        return self.with_pillars(self.check(cloud), cloud, pillars)
-
-    def with_pillars(self, found: list[str], cloud: Cloud, pillars: int | None) -> list[str]:
+    def with_pillars(self, found: list[str], cloud: Cloud, pillars: int) -> list[str]:
         """Return the warnings of :meth:`check`; add one if a scan without warnings has no pillar.
 
         Args:
             found: warnings about the scan.
             cloud: the scan.
-            pillars: number of non-empty pillars, if known; 0 means that a scan on a GPU is in another unit or
-                frame.
+            pillars: number of non-empty pillars; 0 means that the scan is in another unit or frame.
         """
         if self._muted or pillars != 0 or found or len(cloud) < _FEW_POINTS:
             return found
@@ -146,18 +141,19 @@ class ScanWatch:
         )
 
 
-def emit_once(messages: Sequence[str], emitted: set[str]) -> None:
-    """Emit warnings about a scan in the name of the calling program, the first of each kind.
+def emit_once(messages: Sequence[str], emitted: set[str], category: type[UserWarning] = ScanWarning) -> None:
+    """Emit warnings in the name of the calling program, the first of each kind.
 
     Args:
         messages: warnings of a frame.
         emitted: emitted kinds, which is extended. Messages that differ only in numbers are one kind.
+        category: class of the warnings.
     """
     for message in messages:
         kind = re.sub(r"[-+.\d]+", "#", message)
         if kind not in emitted:
             emitted.add(kind)
-            warnings.warn(message, ScanWarning, stacklevel=_level_of_caller())
+            warnings.warn(message, category, stacklevel=_level_of_caller())
 
 
 def _level_of_caller() -> int:

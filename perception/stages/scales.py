@@ -1,11 +1,11 @@
-"""Numbers that the bytes of an int8 frame stand for."""
+"""Numbers that the bytes of an int8 frame represent."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from perception.model.network import Network
-from perception.stages.ranges import byte_outputs
+from perception.stages.byte_outputs import byte_outputs
 from sparse_core.conv.convolution.cpu.int8 import ByteScale
 
 

@@ -224,8 +224,9 @@ def test_autocast_holds_in_a_batch(
 ) -> None:
     threads(2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        with pytest.warns(PrecisionWarning, match="precision='bfloat16' or precision='int8'"):
+        with pytest.warns(PrecisionWarning, match="precision='bfloat16' or precision='int8'") as caught:
             rounded = detector(sizes[0])
+        assert caught[0].filename == __file__
         # It warns once.
         assert same(detector.detect_batch(sizes[:2])[0], rounded)
         assert same(detector.with_score_threshold(0.0).detect_batch(sizes[:2])[0], rounded)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from perception.model.backbone import SparseBackbone
-from perception.model.layers import SparseBlock, SparseUnit
+from perception.model.layers import DenseUnit, SparseBlock, SparseUnit
 from sparse_core.conv import SparseTensor, pack_weight
 from sparse_core.conv.convolution.cpu.blocks import (
     RowBlock,
@@ -23,7 +23,7 @@ from sparse_core.conv.convolution.cpu.levels import DirectLevel, StridedRows, di
 
 #: Level of a bounded or an unbounded grid.
 PlannedLevel = DirectLevel | KeyedLevel
-#: How the layers of a level read their rows.
+#: Form in which the layers of a level read rows: blocks, or a table of rows.
 ReadsT = TypeVar("ReadsT")
 
 
@@ -191,7 +191,7 @@ def _packed(unit: SparseUnit, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return pack_weight(unit.conv.weight.detach()).to(dtype), bias_of(unit).to(dtype)
 
 
-def bias_of(unit: SparseUnit) -> Tensor:
+def bias_of(unit: SparseUnit | DenseUnit) -> Tensor:
     """Return the bias (C_out,) of a folded unit."""
     assert unit.conv.bias is not None
     return unit.conv.bias.detach()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from perception.model.head import CentreHead
-from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.neck import Neck
-from perception.stages.backbone.cpu import BackboneRows
+from perception.stages.backbone.cpu import BackboneRows, bias_of
 from perception.stages.neck.empty import EmptyScene
-from perception.stages.neck.layers import NeckCells, NeckLayers
+from perception.stages.neck.layers import NeckCells, NeckLayers, convolutions_of, matrix_of, taps_of
 from sparse_core.conv.convolution.cpu.blocks import RowPool, relu_rows_, rows_product
 from sparse_core.conv.convolution.cpu.tiles import tile_convolution, tile_weight
 
@@ -27,15 +26,12 @@ class FloatLayers(NeckLayers):
     def __init__(
         self, neck: Neck, head: CentreHead, small: tuple[int, int], *, dtype: torch.dtype = torch.float32
     ) -> None:
-        units = convolutions_of(neck)
         weight = neck.up.conv.weight
-        taps = [unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1) for unit in units]
-        up, up_bias = weight.permute(0, 2, 3, 1).reshape(len(weight), -1), dense_bias(neck.up).repeat(4)
+        up, up_bias = weight.permute(0, 2, 3, 1).reshape(len(weight), -1), bias_of(neck.up).repeat(4)
         hidden_weight, hidden_bias = matrix_of(head.heat_hidden)
         empty = EmptyScene.of(neck, head, small)
         self._convolutions = [
-            (tile_weight(tap, dtype), dense_bias(unit).to(dtype))
-            for tap, unit in zip(taps, units, strict=True)
+            (tile_weight(taps_of(unit), dtype), bias_of(unit).to(dtype)) for unit in convolutions_of(neck)
         ]
         #: (C, 4 * C_out), by parity, then channel.
         self._up = up.to(dtype), up_bias.to(dtype)
@@ -92,25 +88,3 @@ class FloatLayers(NeckLayers):
             pool.give(hidden)
         rows_product(exact, weight, out=out, bias=bias)
         pool.give(exact)
-
-
-def convolutions_of(neck: Neck) -> list[DenseUnit]:
-    """Return the 3x3 units in their order."""
-    return [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
-
-
-def _units(block: nn.Module) -> tuple[DenseUnit, DenseUnit]:
-    assert isinstance(block, DenseBlock)
-    return block.first, block.second
-
-
-def dense_bias(unit: DenseUnit) -> Tensor:
-    """Return the bias (C_out,) of a folded unit."""
-    assert unit.conv.bias is not None
-    return unit.conv.bias
-
-
-def matrix_of(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
-    """Return weight (C_in, C_out) and bias of a 1x1 layer."""
-    assert layer.bias is not None
-    return layer.weight[:, :, 0, 0].T.contiguous(), layer.bias

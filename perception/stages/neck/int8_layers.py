@@ -10,10 +10,9 @@ from perception.model.head import CentreHead
 from perception.model.layers import DenseUnit
 from perception.model.listed_map import ByteMap, FeatureMap, ListedMap
 from perception.model.neck import Neck
-from perception.stages.backbone.cpu import BackboneRows
+from perception.stages.backbone.cpu import BackboneRows, bias_of
 from perception.stages.neck.empty import EmptyScene
-from perception.stages.neck.float_layers import convolutions_of, dense_bias, matrix_of
-from perception.stages.neck.layers import NeckCells, NeckLayers
+from perception.stages.neck.layers import NeckCells, NeckLayers, convolutions_of, matrix_of, taps_of
 from perception.stages.scales import Scales
 from sparse_core.conv.convolution.cpu.blocks import RowPool, rows_product
 from sparse_core.conv.convolution.cpu.int8 import ByteLayer, ByteScale, byte_layer, pack_layer, padded
@@ -55,7 +54,7 @@ class Int8Layers(NeckLayers):
         more = (0, padded(weight.shape[1]) - weight.shape[1])
         up = F.pad(weight.permute(0, 2, 3, 1), more).reshape(1, len(weight), -1)
         self._up = pack_layer(
-            up, F.pad(dense_bias(neck.up), more).repeat(4), reads=before, makes=raised, adds=fine
+            up, F.pad(bias_of(neck.up), more).repeat(4), reads=before, makes=raised, adds=fine
         )
         hidden_weight, hidden_bias = matrix_of(head.heat_hidden)
         self._hidden = pack_layer(hidden_weight[None], hidden_bias, reads=self._features, makes=None)
@@ -136,8 +135,7 @@ class Int8Layers(NeckLayers):
 def _convolution(
     unit: DenseUnit, reads: ByteScale, makes: ByteScale, adds: ByteScale | None = None
 ) -> ByteLayer:
-    taps = unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1)
-    return pack_layer(taps, dense_bias(unit), reads=reads, makes=makes, adds=adds)
+    return pack_layer(taps_of(unit), bias_of(unit), reads=reads, makes=makes, adds=adds)
 
 
 def _neighbours(rows: Tensor) -> Tensor:

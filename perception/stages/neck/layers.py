@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from perception.model.layers import DenseBlock, DenseUnit
 from perception.model.listed_map import FeatureMap, ListedMap
+from perception.model.neck import Neck
 from perception.stages.backbone.cpu import BackboneRows
 from perception.stages.neck.empty import EmptyScene
 from sparse_core.conv.convolution.cpu.blocks import RowPool
@@ -103,3 +105,24 @@ class NeckLayers(ABC):
     def as_numbers(self, features: Tensor | ListedMap) -> FeatureMap:
         """Return a map of rows of :meth:`convolve` as numbers."""
         return features
+
+
+def convolutions_of(neck: Neck) -> list[DenseUnit]:
+    """Return the 3x3 units in their order."""
+    return [unit for block in neck.blocks for unit in _units(block)] + [neck.out]
+
+
+def _units(block: nn.Module) -> tuple[DenseUnit, DenseUnit]:
+    assert isinstance(block, DenseBlock)
+    return block.first, block.second
+
+
+def taps_of(unit: DenseUnit) -> Tensor:
+    """Return the weight (9, C_in, C_out) of a 3x3 unit."""
+    return unit.conv.weight.permute(2, 3, 1, 0).flatten(0, 1)
+
+
+def matrix_of(layer: nn.Conv2d) -> tuple[Tensor, Tensor]:
+    """Return weight (C_in, C_out) and bias of a 1x1 layer."""
+    assert layer.bias is not None
+    return layer.weight[:, :, 0, 0].T.contiguous(), layer.bias

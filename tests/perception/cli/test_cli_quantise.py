@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from perception import Detector
 from perception.checkpoints.compression import compress_network, save_compressed_weights
-from perception.checkpoints.ranges import measure_ranges
-from perception.checkpoints.weights import load_weights, resolve_weights, save_weights
+from perception.checkpoints.ranges import RANGES_KEY, measure_ranges
+from perception.checkpoints.weights import load_weights, resolve_weights, save_quantised, save_weights
 from perception.errors import CheckpointError
 from perception.model.network import Network
-from perception.stages.ranges import RANGES_KEY
 from sparse_core.kernels import native
 
 Perceive = Callable[..., Any]
@@ -73,8 +73,6 @@ def test_some_scans_of_all(perceive: Perceive, plain: Path, scans: Path, tmp_pat
 
 
 def test_the_embedding_head_comes_along(tmp_path: Path) -> None:
-    from perception.checkpoints.weights import save_quantised
-
     ranges = load_weights("pointpillars-kitti").ranges
     assert ranges is not None
     save_quantised("pointpillars-kitti", tmp_path / "copy.safetensors", ranges)
@@ -84,9 +82,6 @@ def test_the_embedding_head_comes_along(tmp_path: Path) -> None:
 
 
 def test_damaged_ranges_name_the_file(plain: Path, tmp_path: Path) -> None:
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
     with safe_open(str(plain), framework="pt") as stored:
         header = stored.metadata()
     damaged = tmp_path / "damaged.safetensors"

@@ -14,7 +14,7 @@ from perception.cli.console import add_precision_option
 from perception.model.network import Network
 from perception.run import precision
 from perception.run.precision import PRECISIONS, usable_precision
-from perception.stages.ranges import byte_outputs
+from perception.stages.byte_outputs import byte_outputs
 from perception.train.data.frames import TrainingFrame
 from sparse_core.kernels import native
 

@@ -26,7 +26,7 @@ RANGE = PillarConfig(range_m=(0, -8, -3, 16, 8, 1), pillar_size_m=0.25, channels
 
 
 def said(points: Any) -> list[str]:
-    return ScanWatch(RANGE, every_frame=True)(points)
+    return ScanWatch(RANGE, every_frame=True).check(points)
 
 
 def test_the_first_of_each_kind_is_a_python_warning(tiny_network: Network, street: Street) -> None:
@@ -54,12 +54,12 @@ def test_no_point_within_the_range_is_said_of_scans_that_nobody_looks_at(street:
     """Of scans on a GPU, and of those between the hundredth ones, the number of pillars is known."""
     watch, points = ScanWatch(RANGE, every_frame=False), street(0).points
     for _ in range(10):
-        assert watch(points, pillars=7) == []
+        assert watch.with_pillars(watch.check(points), points, 7) == []
     far = points + np.float32([100, 0, 0, 0])
-    (said,) = watch(far, pillars=0)
+    (said,) = watch.with_pillars(watch.check(far), far, 0)
     assert "no point is within the range of these weights (x 0 to 16 m" in said
     assert "ScanTransform(scale=0.001)" in said
-    assert watch(far[:50], pillars=0) == []
+    assert watch.with_pillars(watch.check(far[:50]), far[:50], 0) == []
 
 
 def test_nothing_is_said_of_a_sound_scan(street: Street) -> None:
@@ -149,10 +149,10 @@ def test_one_finite_point_among_many_is_found() -> None:
 def test_out_of_range_is_said_once_and_the_rest_each_time(street: Street) -> None:
     watch = ScanWatch(RANGE, every_frame=True)
     points = np.concatenate([street(0).points, street(0).points - np.float32([30, 0, 0, 0])])
-    assert len(watch(points)) == 1
-    assert watch(points) == []
+    assert len(watch.check(points)) == 1
+    assert watch.check(points) == []
     dark = points * np.float32([1, 1, 1, 0])
-    assert len(watch(dark)) == len(watch(dark)) == 1
+    assert len(watch.check(dark)) == len(watch.check(dark)) == 1
 
 
 def test_runs_that_nobody_sees_are_not_counted(tiny_network: Network, street: Street) -> None:
@@ -169,9 +169,9 @@ def test_runs_that_nobody_sees_are_not_counted(tiny_network: Network, street: St
 def test_quick_frames_are_looked_at_now_and_then(street: Street) -> None:
     watch = ScanWatch(RANGE, every_frame=False)
     dark = PointCloud(street(0).points * np.float32([1, 1, 1, 0]), warnings=("as read",))
-    heard = [number for number in range(1, 301) if len(watch(dark)) == 2]
+    heard = [number for number in range(1, 301) if len(watch.check(dark)) == 2]
     assert heard == [*range(1, 11), 100, 200, 300]
-    assert watch(dark) == ["as read"]
+    assert watch.check(dark) == ["as read"]
 
 
 def test_a_ground_under_a_roof_is_the_ground(street: Street) -> None:
@@ -218,14 +218,14 @@ def test_batches_and_streams_are_looked_at(tiny_network: Network, street: Street
 @pytest.mark.slow
 def test_nothing_is_said_of_real_scans(data_directory: Path) -> None:
     for path in sorted((data_directory / "kitti/training/velodyne_reduced").glob("*.bin")):
-        assert ScanWatch(PillarConfig(), every_frame=True)(load_point_cloud(path)) == [], path.name
+        assert ScanWatch(PillarConfig(), every_frame=True).check(load_point_cloud(path)) == [], path.name
     for path in sorted((data_directory / "nuscenes/samples/LIDAR_TOP").glob("*.bin")):
-        (message,) = ScanWatch(PillarConfig(), every_frame=True)(
+        (message,) = ScanWatch(PillarConfig(), every_frame=True).check(
             load_point_cloud(path, transform=ScanTransform(axes="y,-x,z"))
         )
         assert "out of the range" in message
     full = sorted((data_directory / "kitti/training/velodyne").glob("*.bin"))
     assert full
     for path in full:
-        (message,) = ScanWatch(PillarConfig(), every_frame=True)(load_point_cloud(path))
+        (message,) = ScanWatch(PillarConfig(), every_frame=True).check(load_point_cloud(path))
         assert "out of the range" in message

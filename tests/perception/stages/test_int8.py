@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from perception import Detector
-from perception.checkpoints.ranges import measure_ranges
+from perception.checkpoints.ranges import RANGES_KEY, measure_ranges, ranges_of_header, ranges_to_header
 from perception.config import DetectorConfig
 from perception.data import open_data_set
 from perception.errors import CheckpointError
@@ -26,9 +26,9 @@ from perception.model.network import Network
 from perception.model.pillars import make_pillars
 from perception.model.ranging import in_range
 from perception.model.refine import CroppedPoints, RefineStage
+from perception.stages.byte_outputs import byte_outputs
 from perception.stages.cpu import PlannedMaps
 from perception.stages.neck.int8_layers import Int8Layers
-from perception.stages.ranges import RANGES_KEY, byte_outputs, ranges_of_header, ranges_to_header
 from perception.stages.refine.int8 import BytePoints
 from perception.train.data.frames import TrainingFrame
 from perception.types import Detections

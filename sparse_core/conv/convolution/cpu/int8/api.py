@@ -40,19 +40,8 @@ def byte_layer(
     """
     work = layer.weight.numel()
     size = max(1, _TASK_PRODUCTS // (work * _TASK_ROWS)) * _TASK_ROWS
-    compute = compiled.layer_task(rows, layer, table, residual, out, path)
-    if compute is None:
-
-        def plainly(first: int, last: int) -> None:
-            out[first:last] = reference.layer_rows(
-                rows[first:last] if table is None else rows,
-                layer,
-                None if table is None else table[first:last],
-                None if residual is None else residual[first:last],
-            )
-
-        compute = plainly
-    run = compute
+    given = (rows, layer, table, residual, out)
+    run = compiled.layer_task(*given, path) or reference.layer_task(*given)
     share_tasks(lambda part: run(part * size, min(part * size + size, len(out))), -(-len(out) // size))
     return out
 

@@ -33,6 +33,8 @@ class _LayerArguments(ctypes.Structure):
         *((name, _NUMBER) for name in ("missing", "width", "taps", "made", "floats")),
         *((name, _POINTER) for name in ("kept", "places")),
     )
+    #: The tensors at these addresses, which must live as long.
+    tensors: list[Tensor | None]
 
 
 PRODUCTS = native.BackgroundLibrary(
@@ -147,9 +149,9 @@ def layer_task(
         layer.floats,
         *map(_address, (layer.kept, layer.places)),
     )
+    arguments.tensors = [*given, layer.kept, layer.places]
     number, run = _NUMBERS[chosen], library.int8_layer
-    # The closure keeps the tensors alive.
-    return lambda first, last: run(arguments, first, last, number) if given else None
+    return lambda first, last: run(arguments, first, last, number)
 
 
 def round_rows(values: Tensor, order: Tensor | None, inverse: float, out: Tensor) -> bool:
@@ -158,8 +160,7 @@ def round_rows(values: Tensor, order: Tensor | None, inverse: float, out: Tensor
     if library is None:
         return False
     library.int8_rounded(
-        values.data_ptr(), _address(order), *out.shape[:1], values.shape[1], out.shape[1], inverse,
-        out.data_ptr(),
+        values.data_ptr(), _address(order), len(out), values.shape[1], out.shape[1], inverse, out.data_ptr(),
     )  # fmt: skip
     return True
 

@@ -130,6 +130,7 @@ void portable(const Layer& layer, int64_t first, int64_t last) {
 #if defined(X86)
 
 #define AVX2 __attribute__((target("avx2")))
+#define ALWAYS_INLINE __attribute__((always_inline)) inline
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #if defined(EMULATE)
 #define AVX_VNNI AVX2
@@ -237,8 +238,51 @@ AVX512 inline void write_register(const Layer& layer, __m512i sums, int64_t row,
                    _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(result)));
 }
 
-// Compute ROWS output rows and 16 * REGISTERS outputs of each.
+// Add the products of one tap to the sums of ROWS output rows and 16 * REGISTERS outputs of each.
 template <int ROWS, int REGISTERS>
+AVX512 ALWAYS_INLINE void add_products(const Layer& layer, const uint8_t* const* read, int64_t tap, int64_t lanes,
+                                       __m512i (&sums)[ROWS][REGISTERS]) {
+  const int8_t* weight = weight_of(layer, tap, lanes);
+  for (int64_t channel = 0; channel < layer.width; channel += 4, weight += 4 * layer.made) {
+    __m512i four_by_lane[REGISTERS];
+#pragma GCC unroll 4
+    for (int part = 0; part < REGISTERS; ++part) four_by_lane[part] = _mm512_loadu_si512(weight + 64 * part);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      const __m512i same = _mm512_set1_epi32(four(read[r] + channel));
+#pragma GCC unroll 4
+      for (int part = 0; part < REGISTERS; ++part)
+        sums[r][part] = _mm512_dpbusd_epi32(sums[r][part], same, four_by_lane[part]);
+    }
+  }
+}
+
+// The same for 2:4 weights: select four of eight inputs for each output, then multiply once instead of twice.
+template <int ROWS, int REGISTERS>
+AVX512 ALWAYS_INLINE void add_kept_products(const Layer& layer, const uint8_t* const* read, int64_t tap,
+                                            int64_t lanes, __m512i (&sums)[ROWS][REGISTERS]) {
+  int64_t at = tap * layer.width / 2 * layer.made + lanes * kLanes * 4;
+  for (int64_t channel = 0; channel < layer.width; channel += 8, at += 4 * layer.made) {
+    __m512i kept[REGISTERS], places[REGISTERS];
+#pragma GCC unroll 4
+    for (int part = 0; part < REGISTERS; ++part) {
+      kept[part] = _mm512_loadu_si512(layer.kept + at + 64 * part);
+      places[part] = _mm512_loadu_si512(layer.places + at + 64 * part);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      int64_t eight;
+      std::memcpy(&eight, read[r] + channel, 8);
+      const __m512i same = _mm512_set1_epi64(eight);
+#pragma GCC unroll 4
+      for (int part = 0; part < REGISTERS; ++part)
+        sums[r][part] = _mm512_dpbusd_epi32(sums[r][part], _mm512_shuffle_epi8(same, places[part]), kept[part]);
+    }
+  }
+}
+
+// Compute ROWS output rows and 16 * REGISTERS outputs of each.
+template <int ROWS, int REGISTERS, bool SKIPPING>
 AVX512 inline void avx512_block(const Layer& layer, const Group<ROWS>& group, int64_t lanes, int64_t row,
                                 int64_t last) {
   __m512i sums[ROWS][REGISTERS];
@@ -247,60 +291,10 @@ AVX512 inline void avx512_block(const Layer& layer, const Group<ROWS>& group, in
 #pragma GCC unroll 4
     for (int part = 0; part < REGISTERS; ++part) sums[r][part] = _mm512_setzero_si512();
   for (int64_t place = 0; place < group.count; ++place) {
-    const uint8_t* const* read = group.read[place];
-    const int8_t* weight = weight_of(layer, group.taps[place], lanes);
-    for (int64_t channel = 0; channel < layer.width; channel += 4, weight += 4 * layer.made) {
-      __m512i four_by_lane[REGISTERS];
-#pragma GCC unroll 4
-      for (int part = 0; part < REGISTERS; ++part) four_by_lane[part] = _mm512_loadu_si512(weight + 64 * part);
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; ++r) {
-        const __m512i same = _mm512_set1_epi32(four(read[r] + channel));
-#pragma GCC unroll 4
-        for (int part = 0; part < REGISTERS; ++part)
-          sums[r][part] = _mm512_dpbusd_epi32(sums[r][part], same, four_by_lane[part]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < ROWS; ++r) {
-    if (row + r >= last) break;
-#pragma GCC unroll 4
-    for (int part = 0; part < REGISTERS; ++part)
-      write_register(layer, sums[r][part], row + r, (lanes + part) * kLanes);
-  }
-}
-
-// The same for 2:4 weights: select four of eight inputs for each output, then multiply once instead of twice.
-template <int ROWS, int REGISTERS>
-AVX512 inline void skipping_block(const Layer& layer, const Group<ROWS>& group, int64_t lanes, int64_t row,
-                                  int64_t last) {
-  __m512i sums[ROWS][REGISTERS];
-#pragma GCC unroll 8
-  for (int r = 0; r < ROWS; ++r)
-#pragma GCC unroll 4
-    for (int part = 0; part < REGISTERS; ++part) sums[r][part] = _mm512_setzero_si512();
-  for (int64_t place = 0; place < group.count; ++place) {
-    const uint8_t* const* read = group.read[place];
-    int64_t at = group.taps[place] * layer.width / 2 * layer.made + lanes * kLanes * 4;
-    for (int64_t channel = 0; channel < layer.width; channel += 8, at += 4 * layer.made) {
-      __m512i kept[REGISTERS], places[REGISTERS];
-#pragma GCC unroll 4
-      for (int part = 0; part < REGISTERS; ++part) {
-        kept[part] = _mm512_loadu_si512(layer.kept + at + 64 * part);
-        places[part] = _mm512_loadu_si512(layer.places + at + 64 * part);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; ++r) {
-        int64_t eight;
-        std::memcpy(&eight, read[r] + channel, 8);
-        const __m512i same = _mm512_set1_epi64(eight);
-#pragma GCC unroll 4
-        for (int part = 0; part < REGISTERS; ++part)
-          sums[r][part] =
-              _mm512_dpbusd_epi32(sums[r][part], _mm512_shuffle_epi8(same, places[part]), kept[part]);
-      }
-    }
+    if (SKIPPING)
+      add_kept_products(layer, group.read[place], group.taps[place], lanes, sums);
+    else
+      add_products(layer, group.read[place], group.taps[place], lanes, sums);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
@@ -317,18 +311,9 @@ AVX512 void avx512_rows(const Layer& layer, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; row += ROWS) {
     const Group<ROWS> group(layer, row, last);
     int64_t lanes = 0;
-    for (; lanes + REGISTERS <= all; lanes += REGISTERS) {
-      if (SKIPPING)
-        skipping_block<ROWS, REGISTERS>(layer, group, lanes, row, last);
-      else
-        avx512_block<ROWS, REGISTERS>(layer, group, lanes, row, last);
-    }
-    for (; lanes < all; ++lanes) {
-      if (SKIPPING)
-        skipping_block<ROWS, 1>(layer, group, lanes, row, last);
-      else
-        avx512_block<ROWS, 1>(layer, group, lanes, row, last);
-    }
+    for (; lanes + REGISTERS <= all; lanes += REGISTERS)
+      avx512_block<ROWS, REGISTERS, SKIPPING>(layer, group, lanes, row, last);
+    for (; lanes < all; ++lanes) avx512_block<ROWS, 1, SKIPPING>(layer, group, lanes, row, last);
   }
 }
 

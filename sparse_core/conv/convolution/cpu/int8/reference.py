@@ -7,10 +7,31 @@ even, limited to 0 to 255.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from sparse_core.conv.convolution.cpu.int8.weights import ByteLayer
+
+
+def layer_task(
+    rows: Tensor, layer: ByteLayer, table: Tensor | None, residual: Tensor | None, out: Tensor
+) -> Callable[[int, int], None]:
+    """Return a function that computes a range of output rows.
+
+    Arguments: see :func:`sparse_core.conv.convolution.cpu.int8.byte_layer`.
+    """
+
+    def compute(first: int, last: int) -> None:
+        out[first:last] = layer_rows(
+            rows[first:last] if table is None else rows,
+            layer,
+            None if table is None else table[first:last],
+            None if residual is None else residual[first:last],
+        )
+
+    return compute
 
 
 def layer_rows(rows: Tensor, layer: ByteLayer, table: Tensor | None, residual: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Weights of layers that read bytes, and the numbers that bytes stand for."""
+"""Weights of layers that read bytes, and the numbers that bytes represent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LANES = 16
 
 
 class ByteScale(NamedTuple):
-    """A byte ``b`` stands for ``(b - zero) * step``."""
+    """A byte ``b`` represents ``(b - zero) * step``."""
 
     step: float
     zero: int = 0
