@@ -3,8 +3,8 @@
     python release/check_aarch64.py --work build/aarch64
 
 It needs Linux with qemu-user (``apt install qemu-user``), apt, zig (``pip install ziglang wheel``) and 2 GB.
-Nothing is installed on the machine; the work folder holds Python for arm64 and the packages. torch 2.10
-is the last one whose wheel for aarch64 needs no CUDA libraries; the compiled parts do not depend on torch.
+Nothing is installed on the machine: the work folder holds Python for arm64 and the packages. It has torch
+2.10, the last one whose wheel for aarch64 needs no CUDA libraries. The compiled parts do not depend on torch.
 
 1. Compare the results of the compiled parts with this machine's to the bit (``compiled_results.py``).
 2. Run the tests of the compiled parts, which compare them with array code.

@@ -56,12 +56,16 @@ for _ in sys.stdin:
 """
 
 
+def eight_clouds(options: argparse.Namespace) -> list[FloatArray]:
+    """Return eight scans; they repeat if the data have fewer."""
+    found = [np.array(points) for points in load_frames(options.data, 8, seed=options.seed).points]
+    return (found * 8)[:8]
+
+
 def frames(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """A call, a stream and a batch of eight: camera's view, host arrays in, host results out."""
     device = torch.device(options.device)
-    clouds = [np.array(points) for points in load_frames(options.data, 8, seed=options.seed).points]
-    while len(clouds) < 8:
-        clouds.append(clouds[0])
+    clouds = eight_clouds(options)
     ours, dense = (Detector.from_pretrained(name, device=options.device) for name in (SPARSE, DENSE))
     few = clouds[:2] if options.quick else clouds
     # Long enough that neither its first nor its last frame counts for much.

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.calls.frames import SPARSE
+from benchmarks.calls.frames import SPARSE, eight_clouds
 from benchmarks.calls.rows import timed
-from benchmarks.lib.scenes import load_frames
+from benchmarks.lib.timing import time_once
 from perception import Detector
 from perception.types import FloatArray
 
@@ -33,7 +33,7 @@ _CYCLES_A_SECOND = 1.4e9
 
 def tail(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Thousands of calls back to back, and how many of the slowest ones are calls that check their scan."""
-    clouds = _clouds(options)
+    clouds = eight_clouds(options)
     detector = Detector.from_pretrained(SPARSE, device=options.device)
     for points in clouds * 2:
         detector(points)
@@ -74,7 +74,7 @@ def tail(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def sizes(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The first batch of each size after single calls, and batches with and without a graph for them."""
-    clouds = _clouds(options)
+    clouds = eight_clouds(options)
     detector = Detector.from_pretrained(SPARSE, device=options.device)
     detector.warmup(clouds[0])
     detector(clouds[0])
@@ -83,9 +83,7 @@ def sizes(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         first = _times(partial(detector.detect_batch, clouds[:count]), 1)
         found.append(timed(f"first batch of {count} after single calls", first))
     found += _batches(detector, clouds, "without a graph for batches", options)
-    found.append(
-        timed("warmup(frames=8)", _times(lambda: detector.warmup(clouds[0], frames=8), 1)),
-    )
+    found.append(timed("warmup(frames=8)", _times(lambda: detector.warmup(clouds[0], frames=8), 1)))
     found.append(timed("first batch of 8 after it", _times(lambda: detector.detect_batch(clouds), 1)))
     return [*found, *_batches(detector, clouds, "after warmup(frames=8)", options)]
 
@@ -106,7 +104,7 @@ def pauses(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
     Modes that differ in one cause only show which one makes a call after a pause slow.
     """
-    clouds = _clouds(options)
+    clouds = eight_clouds(options)
     detector = Detector.from_pretrained(SPARSE, device=options.device)
     for points in clouds * 2:
         detector(points)
@@ -232,18 +230,9 @@ def _graph_alone(
     return timed(f"graph alone, on the device, after {seconds * 1e3:.0f} ms", samples)
 
 
-def _clouds(options: argparse.Namespace) -> list[FloatArray]:
-    found = [np.array(points) for points in load_frames(options.data, 8, seed=options.seed).points]
-    return (found * 8)[:8]
-
-
 def _times(call: Callable[[], object], count: int) -> list[float]:
-    samples = []
-    for _ in range(count):
-        start = time.perf_counter()
-        call()
-        samples.append((time.perf_counter() - start) * 1e3)
-    return samples
+    """Return milliseconds of calls that wait for the device themselves."""
+    return [time_once(call, torch.device("cpu")) for _ in range(count)]
 
 
 def _spin(seconds: float) -> None:

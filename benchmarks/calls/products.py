@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,20 +62,27 @@ def plans(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         ]
 
 
+@contextmanager
+def launch_plans(value: str) -> Iterator[None]:
+    """Set the switch of launch plans, ``"0"`` or ``"1"``, for a while."""
+    before = os.environ.get(SWITCH)
+    os.environ[SWITCH] = value
+    try:
+        yield
+    finally:
+        del os.environ[SWITCH]
+        if before is not None:
+            os.environ[SWITCH] = before
+
+
 def _switched(cases: Iterator[tuple[str, Sides]], value: str) -> Iterator[tuple[str, Sides]]:
     """Make each case, and call it until its plans are made, with the switch at a value."""
     while True:
-        before = os.environ.get(SWITCH)
-        os.environ[SWITCH] = value
-        try:
+        with launch_plans(value):
             case = next(cases, None)
             if case is None:
                 return
             case[1].ours()
-        finally:
-            del os.environ[SWITCH]
-            if before is not None:
-                os.environ[SWITCH] = before
         yield case
 
 

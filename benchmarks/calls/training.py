@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.calls.products import launch_plans
 from benchmarks.calls.rows import beside, timed
 from benchmarks.lib.timing import Summary, interleave
 from sparse_core.attention import BlockPattern, local_window, random_blocks, sparse_attention
-from sparse_core.kernels.launch_plan import SWITCH
 
 #: Batch, heads, length, dim.
 _SHAPES = ((8, 16, 512, 64), (8, 16, 1024, 64), (2, 8, 512, 64), (2, 8, 1024, 64), (2, 16, 1024, 128))
@@ -69,13 +68,9 @@ def _row(
             return sparse_attention(q, k, v, pattern)
 
         step = _passes(attend, operands, gradient)
-        before = os.environ.get(SWITCH)
-        os.environ[SWITCH] = switch
-        try:
+        with launch_plans(switch):
             # The plan is made after some calls, or never.
             step()
-        finally:
-            os.environ[SWITCH] = before or "1"
         return step
 
     def dense() -> Tensor:

@@ -67,7 +67,6 @@ def draw(values: dict[str, Any], path: Path) -> None:
         fontsize=9,
         labelcolor=_TEXT,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_picture(figure, path)
 
 

@@ -68,7 +68,6 @@ def draw(values: dict[str, Any], path: Path) -> None:
         fontsize=10,
         labelcolor=_TEXT,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_picture(figure, path)
 
 

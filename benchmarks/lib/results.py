@@ -34,6 +34,27 @@ _WIDTHS = (120, 200, 300, 400, 600, 800, 1000, 1200, 1400)
 _RAW = frozenset(
     {"samples_ms", "runs", "wrong", "first_call_s", "seconds", "iqr_ms", "minimum_ms", "source_sha256"}
 )
+#: Further fields that are not published, by benchmark: no page, picture or check reads them.
+_UNREAD: dict[str, frozenset[str]] = {
+    "architectures": frozenset({"loss", "car_3d_easy", "car_3d_hard"}),
+    "compression": frozenset({"layers", "over_float16"}),
+    "compression-accuracy": frozenset({"coding", "file", "source_crc32", "tensor_bytes"}),
+    "conv": frozenset({"cases", "tflops"}),
+    "drive": frozenset({"stores"}),
+    "fleet": frozenset({"efforts"}),
+    "frame": frozenset({"bars", "stages_ms"}),
+    "large": frozenset({"loading"}),
+    "locate": frozenset({"sides"}),
+    "memory": frozenset({"build_s"}),
+    "merging_quality": frozenset({"weight"}),
+    "places": frozenset({"answerable", "median_distance_m"}),
+    "retention": frozenset({"agreement", "merged", "questions"}),
+    "sentences": frozenset({"by_conversation"}),
+    "serve": frozenset({"samples"}),
+    "spmv": frozenset({"gb_s"}),
+    "tracking": frozenset({"amota_by_class", "hota_by_sequence"}),
+    "two_observers": frozenset({"labels", "right", "told"}),
+}
 
 
 def result(benchmark: str, device: torch.device, settings: dict[str, Any], **parts: Any) -> dict[str, Any]:
@@ -83,7 +104,7 @@ def published_text(values: dict[str, Any]) -> str:
     Raises:
         ValueError: if no width gives fewer than `MOST_LINES` lines.
     """
-    kept = _summaries(values)
+    kept = _summaries(values, _RAW | _UNREAD.get(values["benchmark"], frozenset()))
     for width in _WIDTHS:
         text = _folded(kept, width, 0, 0) + "\n"
         if text.count("\n") < MOST_LINES:
@@ -91,17 +112,17 @@ def published_text(values: dict[str, Any]) -> str:
     raise ValueError(f"{values['benchmark']}: {MOST_LINES} lines and more; publish fewer cases or fields")
 
 
-def _summaries(value: Any) -> Any:
-    """Return a copy without raw samples; a list `values` holds the samples of an adjacent mean and spread."""
+def _summaries(value: Any, left_out: frozenset[str]) -> Any:
+    """Return a copy without these fields, and without lists `values`: the samples of an adjacent mean."""
     match value:
         case dict():
             return {
-                key: _summaries(item)
+                key: _summaries(item, left_out)
                 for key, item in value.items()
-                if key not in _RAW and not (key == "values" and isinstance(item, list))
+                if key not in left_out and not (key == "values" and isinstance(item, list))
             }
         case list():
-            return [_summaries(item) for item in value]
+            return [_summaries(item, left_out) for item in value]
         case float():
             return float(f"{value:.8g}")
     return value

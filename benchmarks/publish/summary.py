@@ -281,7 +281,11 @@ BLOCKS: dict[str, Block] = {
     "summary-memory": Text(("memory-cpu", "drive-cpu", "sentences-cpu"), _memory, noted=False),
     "summary-speed": Text(
         (
-            *("frame-cuda", "nm_linear-cuda", "sparse_attention-cuda", "calls-cuda", "calls-cpu"),
+            "frame-cuda",
+            "nm_linear-cuda",
+            "sparse_attention-cuda",
+            "calls-cuda",
+            "calls-cpu",
             "precisions-cpu",
         ),
         _speed,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.lib.timing import Summary
 from benchmarks.service.fleet_bulk import side_by_side
 from benchmarks.service.fleet_sides import BLOCK, LENGTH_M, STEP_NS, Asked, Side, rows_of
 from memory import MemoryStore, Query
@@ -185,5 +186,5 @@ def as_stored(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def quantiles(times_ms: Sequence[float]) -> dict[str, float]:
     """Return median and 99th percentile."""
-    middle, late = np.percentile(times_ms, [50, 99])
-    return {"p50_ms": round(float(middle), 3), "p99_ms": round(float(late), 3)}
+    summary = Summary.of(times_ms)
+    return {"p50_ms": round(summary.median_ms, 3), "p99_ms": round(summary.p99_ms, 3)}

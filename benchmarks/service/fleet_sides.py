@@ -171,9 +171,10 @@ class Store:
 
 def _conditions(asked: Asked) -> dict[str, Any]:
     """Return a filter as arguments of a query."""
-    corners = None if asked.x is None else [(x, y) for x in asked.x for y in (-1.0, 1.0)]
-    if corners is not None:
-        corners[2:] = reversed(corners[2:])
+    corners = None
+    if asked.x is not None:
+        left, right = asked.x
+        corners = [(left, -1.0), (right, -1.0), (right, 1.0), (left, 1.0)]
     labels = None if asked.label is None else [asked.label]
     return {"polygon": corners, "between_ns": asked.time_ns, "labels": labels}
 

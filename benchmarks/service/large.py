@@ -29,6 +29,7 @@ import torch
 from benchmarks.lib.options import asked as settings_of
 from benchmarks.lib.options import common_parser, configure, parse
 from benchmarks.lib.results import result, save, show
+from benchmarks.lib.timing import time_once
 from benchmarks.publish.screen import tables
 from benchmarks.service.fleet_questions import K, Questions, ask_words, asked, truth
 from benchmarks.service.fleet_sides import (
@@ -261,9 +262,7 @@ def _times(at: int, size: int) -> tuple[int, int]:
 
 
 def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return round(time.perf_counter() - start, 2)
+    return round(time_once(work, torch.device("cpu")) / 1e3, 2)
 
 
 def _published(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -96,7 +96,7 @@ def upgrade(older: Path, folder: Path, kind: str, place: Path | str, *, rows: in
         time.sleep(_PHASE_S)
         found: dict[str, Any] = {"rows": rows}
         if kind == "folder":
-            found["older writer"] = writer.end()
+            writer.end()
         fresh = start(ROOT, "write")
         found["upgrade_s"] = round(fresh.opened_s, 2)
         time.sleep(_PHASE_S)

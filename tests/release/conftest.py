@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -36,6 +38,13 @@ class Environment(NamedTuple):
         """Run one of its programs outside of the repository; gives what it printed."""
         program = self.folder / "bin" / str(words[0])
         return run([program, *words[1:]], cwd=cwd, env=clean_environment())
+
+
+@pytest.fixture
+def release_module(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Import a program of the folder ``release`` as a module."""
+    monkeypatch.syspath_prepend(str(repository / "release"))
+    return importlib.import_module
 
 
 def clean_environment() -> dict[str, str]:

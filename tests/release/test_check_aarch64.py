@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,12 +13,8 @@ import pytest
 
 
 @pytest.fixture
-def release(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """release/check_aarch64.py as a module."""
-    monkeypatch.syspath_prepend(str(repository / "release"))
-    import check_aarch64
-
-    return check_aarch64
+def release(release_module: Callable[[str], ModuleType]) -> ModuleType:
+    return release_module("check_aarch64")
 
 
 def test_a_missing_program_is_named(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

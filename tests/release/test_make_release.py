@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -13,12 +14,8 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="need
 
 
 @pytest.fixture
-def release(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """release/make_release.py as a module."""
-    monkeypatch.syspath_prepend(str(repository / "release"))
-    import make_release
-
-    return make_release
+def release(release_module: Callable[[str], ModuleType]) -> ModuleType:
+    return release_module("make_release")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,13 +17,9 @@ import tomllib
 
 
 @pytest.fixture
-def release(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """release/report.py as a module."""
-    monkeypatch.syspath_prepend(str(repository / "release"))
+def release(release_module: Callable[[str], ModuleType]) -> ModuleType:
     sys.modules.pop("report", None)
-    import report
-
-    return report
+    return release_module("report")
 
 
 @pytest.fixture

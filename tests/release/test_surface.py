@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +16,8 @@ CHANGES = (
 
 
 @pytest.fixture
-def surface(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """release/surface.py as a module."""
-    monkeypatch.syspath_prepend(str(repository / "release"))
-    import surface
-
-    return surface
+def surface(release_module: Callable[[str], ModuleType]) -> ModuleType:
+    return release_module("surface")
 
 
 def changed(**lines: str | None) -> list[str]:
@@ -44,11 +41,7 @@ def test_additions_break_nothing(surface: ModuleType) -> None:
     [
         (changed(read=None), "a.read", "is gone"),
         (changed(Box="a.Box(x, *, z)"), "a.Box", "lacks y"),
-        (
-            changed(write="a.write(value, path)"),
-            "a.write",
-            "takes its positional parameters in another order",
-        ),
+        (changed(write="a.write(value, path)"), "a.write", ORDER),
         (changed(Box="a.Box(x, *, y, z)"), "a.Box", ORDER),
     ],
 )
