@@ -178,6 +178,7 @@ def test_a_store_of_version_6_keeps_everything(version_6: Path) -> None:
     raw = sqlite3.connect(version_6 / "memory.db")
     assert raw.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     assert raw.execute("SELECT crc, velocity FROM memory WHERE id = 3").fetchone()[1] is None
+    assert dict(raw.execute("SELECT id, crc FROM memory").fetchall()).keys() >= {3}
     raw.close()
     with MemoryStore.open(version_6, readonly=True) as store:
         assert store.find(Filter(labels=["Car"]))[2].velocity == (FAST[0] + 2, *FAST[1:])
