@@ -1,9 +1,8 @@
 """Accuracy of sparse training from scratch: dense, static random, SET, RigL and structured RigL.
 
-    python -m benchmarks.layers.dynamic_accuracy                           # three small tasks, on the CPU
-    python -m benchmarks.layers.dynamic_accuracy --detector --device cuda  # the detector, on KITTI's frames
+    python -m benchmarks.layers.dynamic_accuracy
 
-The small tasks are scikit-learn's digits (a perceptron and a convnet) and Python's own help text (a
+The tasks are scikit-learn's digits (a perceptron and a convnet) and Python's own help text (a
 Transformer that predicts characters). All rows of a seed see the same batches and learning rates. Finished
 trainings stay in the result file; ``--resume`` resumes.
 """
@@ -23,27 +22,24 @@ from typing import Any
 
 import torch
 
-from benchmarks.layers import dynamic_detector, dynamic_training
-from benchmarks.layers.dynamic_detector import DetectorRun, OutOfTimeError, train_detector
-from benchmarks.layers.dynamic_detector_layers import BLOCK_SIZE as DETECTOR_BLOCK
 from benchmarks.layers.dynamic_rows import DROP_FRACTION, LENGTHS, SPARSITIES, STOP, Row, all_rows
 from benchmarks.layers.dynamic_summary import summarise
 from benchmarks.layers.dynamic_tasks import DIGITS_VARIABLE, SMALL_TASKS, TASKS, help_text
-from benchmarks.layers.dynamic_training import Run, train
+from benchmarks.layers.dynamic_training import BLOCK_SIZE, UPDATE_EVERY, Run, train
 from benchmarks.lib.options import common_parser, parse, picture
 from benchmarks.lib.processes import progress_bar, run_each
 from benchmarks.lib.results import result, save, show, write
-from benchmarks.lib.scenes import default_data
 from benchmarks.publish.screen import tables
-from perception.data import open_data_set
-from perception.errors import DataError
 from sparse_core.common.libraries import module_available
 
 METHODS = ("dense", "small dense", "static", "set", "rigl")
 STRUCTURES = ("unstructured", "fan-in", "block")
 #: Fields that identify a training.
 _IDENTITY = ("task", "seed", *Row._fields, "steps")
-AnyRun = Run | DetectorRun
+
+
+class OutOfTimeError(RuntimeError):
+    """The training was not started in time; it leaves no result."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _draw(values, picture(options))
     else:
         notes.append("matplotlib is not installed: no picture (--draw-from draws it from the result file)")
-    names = ("dynamic-detector",) if options.detector else ("dynamic-accuracy", "dynamic-cost")
-    show(values, tables(values, *names), notes, as_json=options.json)
+    show(values, tables(values, "dynamic-accuracy", "dynamic-cost"), notes, as_json=options.json)
     return 1 if failures else 0
 
 
@@ -84,54 +79,32 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         add_help=False,
         conflict_handler="resolve",
     )
-    parser.add_argument(
-        "--detector",
-        dest="result",
-        action="store_const",
-        const="dynamic-accuracy-detector",
-        help="train the detector instead of the small tasks, into files …-detector",
-    )
     parser.add_argument("--threads", type=int, default=2, help="trainings at a time, of one thread each")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=list(STRUCTURES))
     parser.add_argument("--sparsities", nargs="+", type=float, help="(0.8 0.9)")
-    parser.add_argument("--lengths", nargs="+", type=int, help="times a plain training (1 5; detector: 1)")
-    parser.add_argument("--seeds", type=int, help="trainings of each row (5; detector: 1)")
-    parser.add_argument("--steps", type=int, help="of a plain training (each task's own; detector: 600)")
-    parser.add_argument(
-        "--part", choices=("test", "validation"), default="test", help="measured on, small tasks"
-    )
+    parser.add_argument("--lengths", nargs="+", type=int, help="times a plain training (1 5)")
+    parser.add_argument("--seeds", type=int, help="trainings of each row (5)")
+    parser.add_argument("--steps", type=int, help="of a plain training (each task's own)")
+    parser.add_argument("--part", choices=("test", "validation"), default="test", help="measured on")
     parser.add_argument(
         "--digits", type=Path, help="file with the digits, where scikit-learn is not installed"
     )
     parser.add_argument("--text", type=Path, help="text for the characters (Python's help topics)")
-    parser.add_argument("--data", type=Path, default=None, help="KITTI-layout folder, for the detector")
-    parser.add_argument("--config", default=dynamic_detector.CONFIG, help="of the detector's training")
-    parser.add_argument("--batch-size", type=int, default=8, help="frames a step")
-    parser.add_argument(
-        "--workers", type=int, default=2, help="processes that prepare frames, for each training"
-    )
     parser.add_argument("--budget-s", type=float, help="start no training after so long")
     parser.add_argument("--resume", action="store_true", help="keep the trainings that the result file has")
     parser.add_argument("--png", type=Path, help="picture (default: next to the result file)")
     parser.add_argument("--draw-from", type=Path, help="train nothing: draw a result file")
     options = parse(parser, arguments)
     quick = options.quick
-    options.detector = options.result.endswith("detector")
     options.sparsities = tuple(options.sparsities or ((0.9,) if quick else SPARSITIES))
-    options.lengths = tuple(options.lengths or ((1,) if options.detector else LENGTHS))
-    options.seeds = options.seeds or (1 if options.detector else 2 if quick else 5)
-    options.data = options.data or default_data()
+    options.lengths = tuple(options.lengths or LENGTHS)
+    options.seeds = options.seeds or (2 if quick else 5)
     if not all(0 < sparsity < 1 for sparsity in options.sparsities) or min(options.lengths) < 1:
         parser.error("--sparsities must lie between 0 and 1, --lengths must be at least 1")
-    if options.device == "cuda" and not options.detector:
-        parser.error("the small tasks train on the CPU; --device cuda is for --detector")
-    if options.detector:
-        try:
-            open_data_set(options.data, "train")
-        except DataError as error:
-            parser.error(f"--detector needs a data set with splits (KITTI: ImageSets) in --data: {error}")
+    if options.device == "cuda":
+        parser.error("these tasks train on the CPU: leave out --device")
     return options
 
 
@@ -143,18 +116,6 @@ def _draw(values: dict[str, Any], path: Path) -> None:
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """Settings that the results depend on, apart from rows and seeds."""
-    shared = {"drop_fraction": DROP_FRACTION, "stop": STOP, "quick": options.quick}
-    if options.detector:
-        return {
-            "config": Path(options.config).stem if not options.quick else "smoke",
-            "batch_size": 2 if options.quick else options.batch_size,
-            "precision": "bfloat16" if options.device == "cuda" else "float32",
-            "device": options.device,
-            "steps": {"detector": options.steps or (3 if options.quick else 600)},
-            "update_every": dynamic_detector.UPDATE_EVERY,
-            "block_size": DETECTOR_BLOCK,
-            **shared,
-        }
     text = options.text.read_text(encoding="utf-8") if options.text else help_text()
     return {
         "digits": {"training": 900, "validation": 200, "test": 697},
@@ -168,45 +129,28 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
             name: options.steps or (10 if options.quick else task.steps) for name, task in SMALL_TASKS.items()
         },
         "rates": {name: task.rate for name, task in SMALL_TASKS.items()},
-        "update_every": dynamic_training.UPDATE_EVERY,
-        "block_size": dynamic_training.BLOCK_SIZE,
-        **shared,
+        "update_every": UPDATE_EVERY,
+        "block_size": BLOCK_SIZE,
+        "drop_fraction": DROP_FRACTION,
+        "stop": STOP,
+        "quick": options.quick,
     }
 
 
-def _runs(options: argparse.Namespace) -> list[AnyRun]:
+def _runs(options: argparse.Namespace) -> list[Run]:
     """Every training, seed by seed, so that an early end leaves whole seeds."""
-    settings = _settings(options)
+    steps = _settings(options)["steps"]
     rows = [
         row
-        for row in all_rows(options.sparsities, options.lengths, small=not options.detector)
+        for row in all_rows(options.sparsities, options.lengths)
         if row.method in options.methods and row.structure in options.structures
     ]
     seeds = range(options.seed, options.seed + options.seeds)
-    if not options.detector:
-        text = str(options.text.resolve()) if options.text else None
-        return [
-            Run(task, row, seed, settings["steps"][task], options.part, text)
-            for seed in seeds
-            for task in options.tasks
-            for row in rows
-        ]
-    deadline = time.time() + options.budget_s if options.budget_s else 0.0
+    text = str(options.text.resolve()) if options.text else None
     return [
-        DetectorRun(
-            row,
-            seed,
-            settings["steps"]["detector"],
-            "smoke" if options.quick else options.config,
-            settings["batch_size"],
-            str(options.data),
-            options.device,
-            settings["precision"],
-            0 if options.quick else options.workers,
-            2 if options.quick else 0,
-            deadline,
-        )
+        Run(task, row, seed, steps[task], options.part, text)
         for seed in seeds
+        for task in options.tasks
         for row in rows
     ]
 
@@ -228,13 +172,12 @@ def _finished(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
     return list(values["runs"])
 
 
-def _identity(run: AnyRun) -> tuple[Any, ...]:
-    task = run.task if isinstance(run, Run) else "detector"
-    return (task, run.seed, *run.row, run.steps * run.row.length)
+def _identity(run: Run) -> tuple[Any, ...]:
+    return (run.task, run.seed, *run.row, run.steps * run.row.length)
 
 
 def _train_all(
-    runs: Sequence[AnyRun], known: list[dict[str, Any]], options: argparse.Namespace, settings: dict[str, Any]
+    runs: Sequence[Run], known: list[dict[str, Any]], options: argparse.Namespace, settings: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Records of all trainings, those known first, and what went wrong; the file is written after each."""
     found, failures = list(known), []
@@ -258,12 +201,12 @@ def _train_all(
     return found, failures
 
 
-def _outcome(run: AnyRun, end: float) -> dict[str, Any] | Exception:
+def _outcome(run: Run, end: float) -> dict[str, Any] | Exception:
     if time.time() > end:
         return OutOfTimeError("not started")
     try:
-        return train(run) if isinstance(run, Run) else train_detector(run)
-    except (OutOfTimeError, ValueError, RuntimeError, ArithmeticError, OSError) as error:
+        return train(run)
+    except (ValueError, RuntimeError, ArithmeticError, OSError) as error:
         return error
 
 
@@ -280,24 +223,16 @@ def _values(
         settings,
         runs=order,
         cases=summarise(order),
-        notes=[*_notes(settings, detector=options.detector), *(f"failed: {failure}" for failure in failures)],
+        notes=[*_notes(settings), *(f"failed: {failure}" for failure in failures)],
     )
 
 
-def _notes(settings: dict[str, Any], *, detector: bool) -> list[str]:
+def _notes(settings: dict[str, Any]) -> list[str]:
     exchange = (
         f"connections are exchanged every {settings['update_every']} steps for {STOP:.0%} of the training,"
         f" {DROP_FRACTION:.0%} at first"
     )
     cost = "cost: multiply-adds of a training over those of a plain dense one (Evci et al. 2020, appendix H)"
-    if detector:
-        return [
-            f"{exchange}; blocks of {settings['block_size']}. The convolutions of backbone and neck are"
-            " sparse (not the transposed one), shared by Erdős–Rényi-kernel; encoder, head and refinement"
-            f" stay dense. {cost}, of these convolutions.",
-            "trained from scratch on KITTI's training frames alone, without the average of the weights that"
-            " the shipped detector has; AP is 3-D AP40 of cars on the development frames.",
-        ]
     return [
         f"{exchange}; blocks of {settings['block_size']}. First and last layers stay dense where they read"
         f" single pixels or write classes. {cost}.",

@@ -58,11 +58,9 @@ class Row(NamedTuple):
         return self.method in ("static", "set", "rigl")
 
 
-def all_rows(
-    sparsities: tuple[float, ...] = SPARSITIES, lengths: tuple[int, ...] = LENGTHS, *, small: bool = True
-) -> list[Row]:
+def all_rows(sparsities: tuple[float, ...] = SPARSITIES, lengths: tuple[int, ...] = LENGTHS) -> list[Row]:
     """Every row, dense first, short trainings first."""
-    kinds = [key for key in LABELS if key[0] != "dense" and (small or key[0] != "small dense")]
+    kinds = [key for key in LABELS if key[0] != "dense"]
     rows = []
     for length in lengths:
         rows.append(Row("dense", "unstructured", 0.0, length))

@@ -14,7 +14,6 @@ MEASURES = {
     "digits-mlp": ("accuracy", "accuracy, %"),
     "digits-convnet": ("accuracy", "accuracy, %"),
     "text-transformer": ("bits", "bits a character"),
-    "detector": ("ap_moderate", "Car 3D AP40, moderate"),
 }
 
 
@@ -22,8 +21,7 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A case for every task and row, over the seeds.
 
     Args:
-        runs: records of :func:`benchmarks.layers.dynamic_training.train` or
-            :func:`benchmarks.layers.dynamic_detector.train_detector`.
+        runs: records of :func:`benchmarks.layers.dynamic_training.train`.
 
     Returns:
         Task, fields of the row, ``label``, ``seeds``, ``measures`` (mean, standard deviation, n and values of
@@ -64,8 +62,7 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _measures(run: dict[str, Any]) -> dict[str, float]:
-    found = {name: run[name] for name in ("accuracy", "bits", "loss", "ap_bev") if name in run}
-    return found | {f"ap_{level}": value for level, value in run.get("ap", {}).items()}
+    return {name: run[name] for name in ("accuracy", "bits", "loss") if name in run}
 
 
 def score_text(case: dict[str, Any], measure: str | None = None) -> str:

@@ -151,24 +151,6 @@ BLOCKS: dict[str, Block] = {
     "dynamic-cost": Table(
         "dynamic-accuracy", lambda values: [row for row in _trainings(values) if row[0][0] in _COSTS], _costs
     ),
-    "dynamic-detector": Table(
-        "dynamic-accuracy-detector",
-        "cases",
-        (
-            Column("", lambda case: _trained(_training(case))),
-            Column("steps", "steps", ",d"),
-            Column(
-                "Car 3D AP40, easy / moderate / hard",
-                lambda case: " / ".join(
-                    score_text(case, f"ap_{level}") for level in ("easy", "moderate", "hard")
-                ),
-            ),
-            Column("seen from above, moderate", lambda case: score_text(case, "ap_bev")),
-            Column("loss", lambda case: score_text(case, "loss")),
-            Column("n", "seeds", lambda seeds: str(len(seeds))),
-            Column("multiply-adds", "cost", ".2f"),
-        ),
-    ),
     "dynamic-speed-bars": Text(("dynamic-cuda",), _dynamic_bars),
     "dynamic-steps": _step_table("dynamic-cuda"),
     "dynamic-forward": Table("dynamic-cuda", "forward", _sides(_FORWARD)),
