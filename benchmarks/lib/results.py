@@ -45,7 +45,6 @@ _UNREAD: dict[str, frozenset[str]] = {
     "large": frozenset({"loading"}),
     "locate": frozenset({"sides"}),
     "memory": frozenset({"build_s"}),
-    "merging_quality": frozenset({"weight"}),
     "places": frozenset({"answerable", "median_distance_m"}),
     "retention": frozenset({"agreement", "merged", "questions"}),
     "sentences": frozenset({"by_conversation"}),

@@ -36,8 +36,6 @@ FILES: dict[str, tuple[str, ...]] = {
     "docs/benchmarks/certainty.md": ("locate", "coverage", "coverage-drives"),
     "docs/benchmarks/detector.md": ("detector-cpu", "frame-cuda", "limits-cpu", "limits-cuda", "conv-cuda"),
     "docs/benchmarks/dynamic.md": (
-        "dynamic-accuracy",
-        "dynamic-cost",
         "dynamic-speed-bars",
         "dynamic-steps",
         "dynamic-forward",
@@ -77,7 +75,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "large-readers",
         "large-upgrades",
     ),
-    "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),
+    "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files"),
     "docs/benchmarks/questions.md": ("questions",),
     "docs/benchmarks/sparse.md": (
         "spmv",
