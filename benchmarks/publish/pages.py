@@ -86,6 +86,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "spmv-bandwidth",
         "block_spmm",
         "block_spmm-detail",
+        "graphs",
         "assembly",
         "conversions",
         "formats",
