@@ -6,6 +6,7 @@ import operator
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 
 from sparse_core.formats import CSR, index_dtype_for
 from sparse_core.formats.indexing import pointers_from_rows
-from sparse_core.formats.validation import check_range
+from sparse_core.formats.validation import check_range, rises
 from sparse_core.linalg import spmm
 from sparse_core.linalg.operands import gradient_needed
 
@@ -96,8 +97,13 @@ class Adjacency(Tensor):
         """Multiply by :func:`spmm`; give anything else the CSR tensor."""
         if func is torch.sparse.mm and isinstance(args[0], cls) and args[2:] in ((), ("sum",), ("mean",)):
             return args[0].product(*args[1:])
-        args, kwargs = tree_map_only(cls, lambda one: one.matrix.to_torch(), (args, kwargs or {}))
+        args, kwargs = tree_map_only(cls, lambda one: one.csr, (args, kwargs or {}))
         return func(*args, **kwargs)
+
+    @cached_property
+    def csr(self) -> Tensor:
+        """The matrix as torch's CSR tensor, on the same memory."""
+        return self.matrix.to_torch()
 
 
 def _averaging(matrix: CSR) -> CSR:
@@ -116,8 +122,7 @@ class _Graphs:
         for graph in self._known:
             if graph.shape == shape and graph.equals(indices):
                 return graph
-        with torch.inference_mode(False):  # Tensors of inference mode cannot take part in autograd later.
-            graph = _graph_of_edges(indices, shape) if len(indices) == 1 else _graph_of_csr(indices, shape)
+        graph = _graph_of_edges(indices, shape) if len(indices) == 1 else _graph_of_csr(indices, shape)
         self._known = [graph, *self._known[: _MOST_GRAPHS - 1]]
         return graph
 
@@ -177,7 +182,8 @@ def _graph_of_edges(indices: Sequence[Tensor], shape: tuple[int, int]) -> _Graph
 def _graph_of_csr(indices: Sequence[Tensor], shape: tuple[int, int]) -> _Graph:
     dtype = index_dtype_for(len(indices[1]), *shape)
     row_ptr, col = (one.to(dtype) for one in indices)
-    return _Graph(indices, [_version(one) for one in indices], shape, _pattern(row_ptr, col, shape), None)
+    pattern = _pattern(row_ptr, col, shape) if rises(col, row_ptr) else None
+    return _Graph(indices, [_version(one) for one in indices], shape, pattern, None)
 
 
 def _pattern(row_ptr: Tensor, col: Tensor, shape: tuple[int, int]) -> CSR:
@@ -232,13 +238,15 @@ class _Hook:
         tensors = [one for one in (edges, weights) if isinstance(one, Tensor)]
         key = [shape, dtype, *(_version(one) for one in tensors)]
         known, adjacency = self._last
-        if tensors and known[:-1] == key and all(map(operator.is_, known[-1], map(weakref.ref, tensors))):
+        if known[:-1] == key and all(map(operator.is_, known[-1], map(weakref.ref, tensors))):
             return adjacency
         found = _edges_of(edges, weights, weighted, shape)
         if found is None:
             return None
-        adjacency = self._graphs.find(found.indices, found.shape).adjacency(found.weights, dtype)
-        keep = tensors and (adjacency is None or not gradient_needed(adjacency.matrix))
+        with torch.inference_mode(False):  # Tensors of inference mode cannot take part in autograd later.
+            adjacency = self._graphs.find(found.indices, found.shape).adjacency(found.weights, dtype)
+        # A call without gradients must not leave weights without history to a call with gradients.
+        keep = isinstance(edges, Tensor) and not any(one.requires_grad for one in tensors)
         self._last = ([*key, [weakref.ref(one) for one in tensors]], adjacency) if keep else ([], None)
         return adjacency
 

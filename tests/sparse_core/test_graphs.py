@@ -150,16 +150,20 @@ def test_edges_that_change_in_place_are_noticed() -> None:
     torch.testing.assert_close(layer(features(), edges), plain(features(), edges))
 
 
-def test_training_after_inference_mode() -> None:
-    layer = pyg.GCNConv(WIDTH, 4)
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("learned", [True, False])
+def test_training_after_evaluation(mode: Any, learned: bool) -> None:
+    layer, edges = pyg.SimpleConv(), draw_edges()
     use_spmm(layer)
-    with torch.inference_mode():
-        before = layer(features(), draw_edges())
+    weights = torch.rand(edges.shape[1], requires_grad=learned)
+    with mode():
+        before = layer(features(), edges, weights)
     x = features().requires_grad_()
-    after = layer(x, draw_edges())
+    after = layer(x, edges, weights)
     after.sum().backward()
     torch.testing.assert_close(after.detach(), before.clone())
     assert x.grad is not None
+    assert (weights.grad is not None) == learned
 
 
 @pytest.mark.parametrize(
