@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A graph network by sparse products
 #
-# Two GCN layers of PyTorch Geometric learn which group a node belongs to. One line makes them pass messages by
+# Two GCN layers of PyTorch Geometric learn the group of each node. One line makes them pass messages by
 # sparse products; results and gradients stay the same. Needs `pip install 'sparsight[graphs]'`.
 
 # %%

@@ -1,8 +1,8 @@
 """Compare the public surface with that of the last release.
 
-A surface is a list of lines such as ``memory.MemoryStore.open(path, *, dim, read_only=)``, in which ``=`` marks
-optional parameters. ``tests/architecture/test_public_surface.py`` writes it; ``make release`` keeps one in
-``surfaces``.
+A surface is a list of lines such as ``memory.MemoryStore.open(path, *, dim, read_only=)``. ``=`` marks
+optional parameters. ``tests/architecture/test_public_surface.py`` writes it, and ``make release`` keeps one
+in ``surfaces``.
 """
 
 from __future__ import annotations
