@@ -65,10 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common_parser(__doc__, "graphs", quick="a small graph and few rounds")
     parser.add_argument("--rounds", type=int, help="measured calls of each side (15; 3 with --quick)")
-    parser.add_argument("--widths", type=int, nargs="+", help="features of a node (64, 128 and 256)")
+    parser.add_argument("--widths", type=int, nargs="+", help="features of a node (64 and 256)")
     options = parse(parser, arguments)
     options.rounds = options.rounds or (3 if options.quick else 15)
-    options.widths = options.widths or ([16] if options.quick else [64, 128, 256])
+    options.widths = options.widths or ([16] if options.quick else [64, 256])
     options.graphs = [(1000, 7)] if options.quick else [(10_000, 15), (170_000, 7)]
     return options
 
@@ -100,7 +100,7 @@ def _measure(
     for phase, call in (("forward", _forward), ("step", _step)):
         sides: dict[str, Side] = {name: partial(call, layer, x) for name, layer in layers.items()}
         times = interleave(
-            sides, device, rounds=options.rounds, warmup=2, budget_s=60.0, clock=clock, seed=options.seed
+            sides, device, rounds=options.rounds, warmup=1, budget_s=10.0, clock=clock, seed=options.seed
         )
         found[phase] = {name: round(median(each), 3) for name, each in times.items()}
         found[f"{phase}_over"] = {
