@@ -1,7 +1,8 @@
 """Compare the public surface with that of the last release.
 
-A surface is a list of lines such as ``memory.MemoryStore.open(path, *, dim)``, as
-``tests/architecture/test_public_surface.py`` writes it. ``make release`` keeps one in ``surfaces``.
+A surface is a list of lines such as ``memory.MemoryStore.open(path, *, dim, read_only=)``. ``=`` marks
+optional parameters. ``tests/architecture/test_public_surface.py`` writes it, and ``make release`` keeps one
+in ``surfaces``.
 """
 
 from __future__ import annotations
@@ -32,17 +33,28 @@ def last_release(folder: Path = SURFACES, *, before: Version) -> Path | None:
 
 
 def broken_names(before: Sequence[str], now: Sequence[str]) -> dict[str, str]:
-    """Return what breaks callers, by public name: names and parameters that are gone, or in another order."""
+    """Return what breaks callers, by public name.
+
+    These are names and parameters that are gone, parameters in another order, and those that a call must now
+    give.
+    """
     present = dict(map(_parts, now))
     broken: dict[str, str] = {}
     for name, parameters in map(_parts, before):
         if name not in present:
             broken[name] = "is gone"
             continue
-        gone = [each for each in parameters if each not in present[name] and each != "*"]
+        known, found = _names(parameters), _names(present[name])
+        gone = [each for each in known if each not in found and each != "*"]
+        required = {each for each in parameters if not each.endswith("=")}
+        needed = [
+            each for each in present[name] if each[:1] != "*" and each[-1:] != "=" and each not in required
+        ]
         if gone:
             broken[name] = f"lacks {', '.join(gone)}"
-        elif _positional(parameters) != _positional(present[name])[: len(_positional(parameters))]:
+        elif needed:
+            broken[name] = f"now requires {', '.join(needed)}"
+        elif _positional(known) != _positional(found)[: len(_positional(known))]:
             broken[name] = "takes its positional parameters in another order"
     return broken
 
@@ -81,6 +93,10 @@ def check(version: str, lines: Sequence[str], changelog: str, folder: Path = SUR
 def _parts(line: str) -> tuple[str, list[str]]:
     name, _, parameters = line.partition("(")
     return name, [each for each in parameters.rstrip(")").split(", ") if each]
+
+
+def _names(parameters: Sequence[str]) -> list[str]:
+    return [each.rstrip("=") for each in parameters]
 
 
 def _positional(parameters: Sequence[str]) -> list[str]:

@@ -409,6 +409,24 @@ BLOCKS: dict[str, Callable[[], str]] = {
             ),
         ],
     ),
+    "graphs": Table(
+        "graphs-cpu",
+        lambda values: [
+            {**case, "phase": phase, "ms": case[phase], "over": case[f"{phase}_over"]}
+            for case in values["cases"]
+            for phase in ("forward", "step")
+        ],
+        lambda values: [
+            Column("nodes, edges", lambda row: f"{count(row['nodes'])}, {count(row['edges'])}"),
+            Column("features", "width"),
+            Column("what", lambda row: "with gradient" if row["phase"] == "step" else "forward"),
+            *(
+                Column(name if name.startswith("ours") else f"{name}, ms", ("ms", name), milliseconds)
+                for name in values["cases"][0]["forward"]
+            ),
+            Column("ours over torch CSR", "over/torch CSR", times),
+        ],
+    ),
     "solvers": Table("solvers-cuda", "cases", _solver_columns, around=_solvers_missed),
     "solvers-aim": Text(("solvers-cuda",), _solver_aim),
     "formats": Text(("formats-cuda", "formats-cpu"), _formats),

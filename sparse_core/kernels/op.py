@@ -26,7 +26,7 @@ from sparse_core.common.libraries import missing, module_available
 from sparse_core.common.table import Table
 from sparse_core.errors import ImplementationError
 
-Impl = Literal["auto", "reference", "triton", "vendor"]
+Impl = Literal["auto", "reference", "triton", "vendor", "cpu"]
 """Values of ``impl`` for most ops; an op raises for a name that it lacks."""
 
 Case = TypeVarTuple("Case")

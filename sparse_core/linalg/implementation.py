@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from sparse_core.kernels.op import Implementation, by_torch, by_triton
+from sparse_core.linalg import loops
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -26,6 +27,9 @@ def _library_runs(kind: str, dtype: torch.dtype) -> str | None:
 
 LIBRARY: Implementation[torch.dtype] = Implementation(
     "vendor", "CUDA, or a CPU and no half precision", _library_runs
+)
+LOOPS: Implementation[torch.dtype] = Implementation(
+    "cpu", "float32 or float64; a CPU, a C++ compiler", loops.why_not, ("cpu",)
 )
 #: Implementations of products; the case is the dtype of the result.
 PRODUCT: Sequence[Implementation[torch.dtype]] = (

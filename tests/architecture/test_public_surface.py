@@ -5,6 +5,7 @@ python tests/architecture/test_public_surface.py    # write the file anew, after
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import re
@@ -35,7 +36,7 @@ def public_names(module: str) -> list[str]:
 
 
 def parameters(value: object) -> str:
-    """Names of parameters as a call writes them; empty for what is not called."""
+    """Names of parameters as a call writes them, with ``=`` if optional; empty for what is not called."""
     if not callable(value) or (inspect.isclass(value) and issubclass(value, BaseException | dict)):
         return ""
     try:
@@ -46,7 +47,8 @@ def parameters(value: object) -> str:
     for each in found:
         if each.kind is each.KEYWORD_ONLY and "*" not in parts and not any(p[:1] == "*" for p in parts):
             parts.append("*")
-        parts.append({each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "") + each.name)
+        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        parts.append(f"{stars}{each.name}{'' if each.default is each.empty else '='}")
     return f"({', '.join(parts)})"
 
 
@@ -76,8 +78,20 @@ def surface() -> Iterator[str]:
 
 
 def test_public_surface_is_the_snapshot() -> None:
-    """Run this file as a script where the change is meant, and say so in CHANGELOG.md."""
-    assert list(surface()) == SNAPSHOT.read_text(encoding="utf-8").splitlines()
+    before, now = SNAPSHOT.read_text(encoding="utf-8").splitlines(), list(surface())
+    changed = [line for line in difflib.ndiff(before, now) if line[:1] in "+-"]
+    assert now == before, (
+        "The public names or parameters changed (- before, + now):\n"
+        + "\n".join(changed)
+        + "\nIf this is meant,"
+        " run `python tests/architecture/test_public_surface.py` and name the change in CHANGELOG.md."
+    )
+
+
+@pytest.mark.parametrize("package", ["sparse_core", "perception", "memory"])
+def test_every_package_has_public_names(package: str) -> None:
+    lines = SNAPSHOT.read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith(f"{package}.") for line in lines) > 100
 
 
 def test_an_instance_of_an_optimizer_adds_no_public_method() -> None:

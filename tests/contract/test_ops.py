@@ -13,7 +13,13 @@ from triton_scripts import run_script
 SCRIPT = Path(__file__).with_name("compare_ops.py")
 #: Of a GPU alone, and of a library or a processor's instructions that need not be there.
 NOT_ON_A_CPU = {("nm_linear", "vendor"), ("nm_linear", "cuda"), ("sparse_attention", "cuda")}
-OPTIONAL = {("cholesky", "vendor"), ("nm_linear", "cpu"), ("sparse_attention", "fa4")}
+OPTIONAL = {
+    ("cholesky", "vendor"),
+    ("nm_linear", "cpu"),
+    ("sddmm", "cpu"),
+    ("sparse_attention", "fa4"),
+    ("spmm", "cpu"),
+}
 
 
 def check(report: dict[str, Any], may_refuse: Callable[[str, str], bool]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: What must be printed, by example; all but the first three take more than three seconds.
+#: What must be printed, by example; all but QUICK take more than three seconds.
 SAYS = {
     "sparse_formats": (r"CSR: .*rows have 1 to \d+ entries", r"<- recommended"),
     "memory_of_a_week": (
@@ -33,11 +33,16 @@ SAYS = {
         r"\[3, 6\] continues \[9, 12, 15, 2, 5, 8, 11, 14\]",
         r"the same tokens after saving and loading: True",
     ),
+    "graph_network": (
+        r"sparse products: \['convs\.0', 'convs\.1'\]",
+        r"same results: True",
+        r"sparse products: \d+ ms a step, accuracy (9\d\.\d|100\.0)%",
+    ),
     "block_attention_gpt": (r"window: 58 blocks of 256", r"window: 2\.\d+ nats"),
 }
-QUICK = ("sparse_formats", "memory_of_a_week", "fleet")
+QUICK = ("sparse_formats", "memory_of_a_week", "fleet", "graph_network")
 #: Packages that the plain install does not bring, by example.
-NEEDS = {"two_four_llama": "transformers"}
+NEEDS = {"two_four_llama": "transformers", "graph_network": "torch_geometric"}
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-BEFORE = ["a.Box(x, y, *, z)", "a.Box.turn(self, angle)", "a.read(path)", "a.write(path, value)", "a.PI"]
+BEFORE = ["a.Box(x, y, *, z=)", "a.Box.turn(self, angle)", "a.read(path)", "a.write(path, value=)", "a.PI"]
 ORDER = "takes its positional parameters in another order"
 CHANGES = (
     "# Changelog\n\n## [0.3.0] - 2027-01-01\n\n- `read` became `load`.\n\n## [0.2.0] - 2026-12-01\n\n- `PI`\n"
@@ -32,7 +32,7 @@ def changed(**lines: str | None) -> list[str]:
 
 
 def test_additions_break_nothing(surface: ModuleType) -> None:
-    now = [*changed(Box="a.Box(x, y, w, *, z, more)", read="a.read(path, *, fast)"), "a.other()"]
+    now = [*changed(Box="a.Box(x, y=, w=, *, z=, more=)", read="a.read(path, *, fast=)"), "a.other()"]
     assert surface.broken_names(BEFORE, now) == {}
 
 
@@ -40,9 +40,11 @@ def test_additions_break_nothing(surface: ModuleType) -> None:
     ("now", "name", "how"),
     [
         (changed(read=None), "a.read", "is gone"),
-        (changed(Box="a.Box(x, *, z)"), "a.Box", "lacks y"),
-        (changed(write="a.write(value, path)"), "a.write", ORDER),
-        (changed(Box="a.Box(x, *, y, z)"), "a.Box", ORDER),
+        (changed(Box="a.Box(x, *, z=)"), "a.Box", "lacks y"),
+        (changed(write="a.write(value=, path=)"), "a.write", ORDER),
+        (changed(Box="a.Box(x, *, y, z=)"), "a.Box", ORDER),
+        (changed(read="a.read(path, kind)"), "a.read", "now requires kind"),
+        (changed(Box="a.Box(x, y, *, z)"), "a.Box", "now requires z"),
     ],
 )
 def test_what_breaks_is_found(surface: ModuleType, now: list[str], name: str, how: str) -> None:

@@ -82,9 +82,10 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
             of the matrix. A vector (K,) goes to :func:`sparse_core.linalg.spmv`.
         transpose: multiply by the transpose (not conjugated).
         impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
-            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU. ``"auto"`` on CUDA is Triton, whose results
-            are bitwise reproducible (cuSPARSE for complex numbers); on a CPU it is the library (the
-            reference for half precision).
+            ``"vendor"`` is cuSPARSE, or MKL and scipy on a CPU, ``"cpu"`` is compiled loops for float32 and
+            float64 (a source install compiles them at the first call). ``"auto"`` is Triton on CUDA (cuSPARSE
+            for complex numbers) and the loops on a CPU; both are bitwise reproducible. Elsewhere on a CPU
+            ``"auto"`` is the library, or the reference for half precision.
 
     Returns:
         (M, N) or (batch, M, N), with ``transpose`` K for M, in the promoted type; half precision is summed
@@ -120,8 +121,9 @@ def sddmm(pattern: PatternT, a: Tensor, b: Tensor, *, impl: Impl = "auto") -> Pa
         a: (M, K) floating or complex, on the device of the pattern.
         b: (K, N) likewise.
         impl: ``"reference"`` is plain torch, ``"triton"`` needs CUDA (or Triton's interpreter),
-            ``"vendor"`` is torch's own (CSR in single or double precision: cuSPARSE on CUDA). ``"auto"`` is
-            Triton on CUDA, torch's own on a CPU, and the reference where those are not supported.
+            ``"vendor"`` is torch's own (CSR in single or double precision: cuSPARSE on CUDA), ``"cpu"`` is
+            compiled loops (CSR in single or double precision). ``"auto"`` is Triton on CUDA, the loops or
+            torch's own on a CPU, and the reference where those are not supported.
 
     Returns:
         ``pattern`` with other values, of the promoted type; half precision is summed in float32; autocast

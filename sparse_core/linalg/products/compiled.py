@@ -14,7 +14,7 @@ from sparse_core.kernels.op import Impl
 from sparse_core.kernels.operators import operator
 from sparse_core.linalg.operands import as_gradient
 from sparse_core.linalg.products.gradient import columns_of, product
-from sparse_core.linalg.sddmm.api import sampled_values
+from sparse_core.linalg.sddmm.api import impl_for, sampled_values
 
 #: Most structures with cached work plans; the oldest is dropped first.
 _KEPT = 64
@@ -103,8 +103,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     if ctx.needs_input_grad[0]:
         pair = (dense.conj(), gradient) if transpose else (gradient, dense.conj())
         left, right = (columns_of(one) for one in pair)
-        free = "auto" if impl == "vendor" else impl
-        of_values = _of_values_op(values, row_ptr, col, left, right.mT, rows, columns, free)
+        of_values = _of_values_op(values, row_ptr, col, left, right.mT, rows, columns, impl_for(impl))
     if ctx.needs_input_grad[3]:
         of_adjoint = sparse_product_op(
             values, row_ptr, col, gradient.conj().resolve_conj(), rows, columns, not transpose, impl

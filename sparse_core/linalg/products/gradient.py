@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats import BSR, SparseMatrix
-from sparse_core.kernels.op import Impl
 from sparse_core.linalg.operands import (
     as_gradient,
     gradient_needed,
@@ -16,7 +15,7 @@ from sparse_core.linalg.operands import (
     sum_of,
     tracked_values,
 )
-from sparse_core.linalg.sddmm.api import sampled_values
+from sparse_core.linalg.sddmm.api import impl_for, sampled_values
 from sparse_core.linalg.sddmm.common import Pattern
 from sparse_core.linalg.spmm import api as spmm
 from sparse_core.linalg.spmm.common import side_by_side
@@ -46,7 +45,7 @@ def recorded(matrix: SparseMatrix, dense: Tensor, chosen: str, method: str = "au
     return result
 
 
-def samples(pattern: Pattern, a: Tensor, b: Tensor, impl: Impl) -> Tensor:
+def samples(pattern: Pattern, a: Tensor, b: Tensor, impl: str) -> Tensor:
     """Return :func:`sampled_values`, differentiable if autograd follows an operand."""
     if not gradient_needed(a, b):
         return sampled_values(pattern, a, b, impl)
@@ -86,9 +85,8 @@ class _MatrixProduct(torch.autograd.Function):
         values, dense = ctx.saved_tensors
         of_values = of_dense = None
         if ctx.needs_input_grad[0]:
-            impl: Impl = "auto" if ctx.chosen == "vendor" else ctx.chosen
             left, right = columns_of(gradient), columns_of(dense).conj().transpose(0, 1)
-            sampled = samples(ctx.matrix, left, right, impl)
+            sampled = samples(ctx.matrix, left, right, impl_for(ctx.chosen))
             of_values = as_gradient(sampled, values.dtype)
         if ctx.needs_input_grad[1]:
             adjoint = transposed(at_values(ctx.matrix, values))
@@ -110,7 +108,7 @@ class _SampledProduct(torch.autograd.Function):
     """Sampled values whose gradients are products of the sparse gradient with the other operand."""
 
     @staticmethod
-    def forward(a: Tensor, b: Tensor, pattern: Pattern, impl: Impl) -> Tensor:
+    def forward(a: Tensor, b: Tensor, pattern: Pattern, impl: str) -> Tensor:
         return sampled_values(pattern, a, b, impl)
 
     @staticmethod
@@ -123,9 +121,7 @@ class _SampledProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         a, b = ctx.saved_tensors
         sparse = ctx.pattern.with_values(gradient)
-        # Run backward on the forward implementation, unless it was "auto" or "vendor".
-        impl: Impl = "auto" if ctx.impl == "vendor" else ctx.impl
-        chosen = spmm.SPMM.choose(impl, gradient.device, gradient.dtype)
+        chosen = spmm.SPMM.choose(impl_for(ctx.impl), gradient.device, gradient.dtype)
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
             of_a = as_gradient(recorded(sparse, b.conj().transpose(0, 1), chosen), a.dtype)

@@ -8,6 +8,7 @@ from torch import Tensor
 from sparse_core.formats import CSR
 from sparse_core.kernels.autocast import without_autocast
 from sparse_core.kernels.op import Implementation, Op, by_torch, by_triton
+from sparse_core.linalg import loops
 from sparse_core.linalg.implementation import real
 from sparse_core.linalg.sddmm.common import Pattern
 
@@ -21,14 +22,25 @@ def _torch_samples(kind: str, dtype: torch.dtype, form: type) -> str | None:
     )
 
 
+def _loops_sample(kind: str, dtype: torch.dtype, form: type) -> str | None:
+    return loops.why_not(kind, dtype) if form is CSR else f"needs CSR, got {form.__name__}"
+
+
 SDDMM: Op[torch.dtype, type] = Op(
     "sddmm",
     __package__,
+    Implementation("cpu", "CSR; float32 or float64; a CPU, a C++ compiler", _loops_sample, ("cpu",)),
     by_triton(needs="real numbers", supports=real),
     Implementation("vendor", "CSR; float32 or float64, on CUDA also complex", _torch_samples),
     by_torch(),
     gradient=True,
 )
+
+
+def impl_for(product: str) -> str:
+    """Return the implementation that samples the gradient of a product's values."""
+    # Those of the product may support more formats and types.
+    return "auto" if product in ("vendor", "cpu") else product
 
 
 @without_autocast

@@ -8,11 +8,11 @@ from torch import Tensor
 from sparse_core.formats import BSR, SparseMatrix
 from sparse_core.kernels.autocast import without_autocast
 from sparse_core.kernels.op import Op
-from sparse_core.linalg.implementation import PRODUCT
+from sparse_core.linalg.implementation import LOOPS, PRODUCT
 from sparse_core.linalg.spmm.common import apart, side_by_side
 from sparse_core.linalg.structure import as_csr
 
-SPMM: Op[torch.dtype] = Op("spmm", __package__, *PRODUCT, gradient=True)
+SPMM: Op[torch.dtype] = Op("spmm", __package__, LOOPS, *PRODUCT, gradient=True)
 
 
 @without_autocast

@@ -141,17 +141,19 @@ def test_a_vector_goes_to_spmv() -> None:
     assert torch.equal(spmm(matrix, x, transpose=True), spmv(matrix, x, transpose=True))
 
 
+@pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
-def test_automatic_choice_on_a_cpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_automatic_choice_on_a_cpu(
+    dtype: torch.dtype, compiler: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparse_core.kernels.native.available", lambda source: compiler)
     ran = []
-    for module in (api.SPMM.load("reference"), api.SPMM.load("vendor")):
-        original = module.spmm
-        name = module.__name__.rpartition(".")[2]
-        monkeypatch.setattr(
-            module, "spmm", lambda *args, name=name, original=original: ran.append(name) or original(*args)
-        )
+    for name in ("reference", "vendor", "cpu"):
+        module = api.SPMM.load(name)
+        monkeypatch.setattr(module, "spmm", lambda *args, name=name: ran.append(name) or torch.zeros(4, 2))
     spmm(CSR.from_dense(DENSE.to(dtype)), torch.ones(5, 2, dtype=dtype))
-    assert ran == ["reference" if dtype in (torch.float16, torch.bfloat16) else "vendor"]
+    expected = "cpu" if compiler and dtype in (torch.float32, torch.float64) else "vendor"
+    assert ran == ["reference" if dtype in (torch.float16, torch.bfloat16) else expected]
 
 
 def test_without_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
