@@ -21,7 +21,7 @@ Sketches = NDArray[np.uint64]
 
 SKETCH_WORDS = 2
 _SKETCH_BITS = 64 * SKETCH_WORDS
-#: Shortest rotated vectors; shorter ones are padded, because their rotations would have few different directions.
+#: Shortest rotated vectors. Shorter ones are padded, because few of their directions would differ.
 _LEAST_SIZE = 64
 # Rows whose projections are computed at once, so that they stay in the cache.
 _ROWS_AT_ONCE = 16

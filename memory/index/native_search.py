@@ -1,7 +1,7 @@
 """Searches in C++, compiled on first use: one pass instead of a dozen array operations.
 
-Hashes are the same to the bit as the array version's, and hash tables compare the same rows. Sums of scores
-run in another order, so their last bits differ; they do not depend on threads or on other queries of the call.
+Hashes have the same bits as with arrays, and hash tables compare the same rows. Sums of scores run in another
+order, so their last bits differ; they do not depend on threads or on other queries of the call.
 The row search handles single queries, for which a BLAS product would wake spinning threads.
 """
 

@@ -75,6 +75,10 @@ class Retriever:
             return self._similar_to(query, vector)
         if query.text is not None:
             return self._having(query, query.text)
+        return self._filtered(query)
+
+    def _filtered(self, query: Query) -> Ranking:
+        """Return memories that match a filter without text, in the order of the query."""
         chosen = self._looked_up(query.where)
         with self._lock:
             columns = self._follow()

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
 DIRECTIONS = 256
 #: Words per code. Word ``w`` holds direction ``64 f + 4 w + b`` in bits ``8 b + 2 f`` and the next.
 WORDS = 16
