@@ -100,7 +100,10 @@ def import_source(
     before = read_history(target, source.sort)
     source.expected, source.ended = before.spaces, {} if again else before.ended
     report = ImportReport(source.path)
-    sink = _DatabaseSink(target, report) if isinstance(target, Database) else _StoreSink(target, report)
+    if isinstance(target, Database):
+        sink: _DatabaseSink | _StoreSink = _DatabaseSink(target, report, many=source.many)
+    else:
+        sink = _StoreSink(target, report)
     stretch = _Stretch(sink, source, report)
     dims = sink.dims()
     done, stored_s = 0, time.monotonic()
@@ -138,13 +141,16 @@ def import_source(
 class _DatabaseSink:
     """Sink that stores every memory."""
 
-    def __init__(self, database: Database, report: ImportReport) -> None:
-        self._database, self._report = database, report
+    def __init__(self, database: Database, report: ImportReport, *, many: bool) -> None:
+        self._database, self._report, self._many = database, report, many
 
     def dims(self) -> dict[str, int]:
         return self._database.slots()
 
     def __call__(self, memories: list[Memory], detail: dict[str, Any]) -> None:
+        if self._many:
+            self._database.begin_many()
+            self._many = False
         applied = self._database.apply(add=memories, operation=OPERATION, detail=detail)
         self._report.memories += len(applied.ids)
         self._report.note(applied.generation, applied.ids)

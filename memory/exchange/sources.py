@@ -26,6 +26,8 @@ from memory.exchange.scenes import Scenes
 from memory.observe.free_space import Looks
 from memory.types import Memory, check_text
 
+#: Very many memories, and usual bytes of a line with a vector.
+MANY, _LINE = 10_000, 1500
 #: Bytes of a file read at a time.
 _PART = 1 << 20
 
@@ -66,6 +68,7 @@ class Source(ABC):
         sort: kind of content; the import history is separate for each kind.
         size: approximate sum of all weights, for progress; 0 if unknown.
         streams: True if entries arrive over time and can be read only once.
+        many: True if it is known to hold about ``MANY`` memories or more.
         spaces: name of vectors in the store -> their encoder, from the entries read so far.
         expected: the same from earlier imports; vectors of another encoder are an error.
         ended: recording -> lines after which earlier imports had stored all of its tracks.
@@ -75,6 +78,7 @@ class Source(ABC):
     sort: str
     size: int
     streams: bool = False
+    many: bool = False
 
     def __init__(self) -> None:
         self.spaces: dict[str, str] = {}
@@ -128,6 +132,7 @@ class MemoryLines(Source):
         super().__init__()
         self.path = path
         self.size = _size(path) if stream is None else 0
+        self.many = self.size >= MANY * _LINE
         self.streams = stream is not None
         self._stream = stream
 
@@ -271,6 +276,7 @@ class ParquetRows(Source):
         self.path = path
         _size(path)
         self.size = count_rows(path)
+        self.many = self.size >= MANY
         with path.open("rb") as stream:
             digest = hashlib.sha256()
             while part := stream.read(_PART):

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.index.neighbours import Floats
+from memory.index.neighbours import Floats, check_dim
 
 Family = Literal["cross-polytope", "hyperplane"]
 FAMILIES: tuple[Family, ...] = ("cross-polytope", "hyperplane")
@@ -21,6 +21,10 @@ Sketches = NDArray[np.uint64]
 
 SKETCH_WORDS = 2
 _SKETCH_BITS = 64 * SKETCH_WORDS
+#: Shortest rotated vectors. Shorter ones are padded, because few of their directions would differ.
+_LEAST_SIZE = 64
+# Rows whose projections are computed at once, so that they stay in the cache.
+_ROWS_AT_ONCE = 16
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
@@ -50,8 +54,10 @@ class HashFunctions:
         bits: bits of a value, from 2 to 15.
 
     Attributes:
-        family, functions, bits: as given.
-        directions: (dim, projections) float32, drawn in orthogonal sets.
+        family, dim, functions, bits: as given.
+        width: projections of a function.
+        mixing: (2, size) float32 signs of the rotations that all sets share; the first have a scale.
+        signs: (sets, size) float32 signs of each set's own rotation.
     """
 
     def __init__(self, family: Family, dim: int, functions: int, bits: int, seed: int) -> None:
@@ -62,14 +68,41 @@ class HashFunctions:
         if functions < 2:
             raise ValueError(f"functions must be at least 2, got {functions}")
         self.family: Family = family
+        self.dim = check_dim(dim)
         self.functions = functions
         self.bits = bits
         self.width = bits if family == "hyperplane" else 1 << (bits - 1)
-        self.directions = _orthogonal(dim, max(functions * self.width, _SKETCH_BITS), seed)
+        size = max(_LEAST_SIZE, 1 << (dim - 1).bit_length())
+        sets = -(-max(functions * self.width, _SKETCH_BITS) // size)
+        drawn = np.random.default_rng(seed).integers(0, 2, (2 + sets, size))
+        signs = (2 * drawn - 1).astype(np.float32)
+        self.mixing, self.signs = signs[:2], signs[2:]
+        self.mixing[0] *= np.float32(size**-1.5)
 
     def project(self, vectors: Floats) -> Floats:
-        """Return (rows, projections) coordinates along the directions."""
-        return vectors @ self.directions
+        """Return the (rows, projections) coordinates after random rotations; a set of ``size`` has one each.
+
+        A rotation flips signs at random and multiplies by a Hadamard matrix, three times, so it needs sums
+        only (Ailon and Chazelle, "The Fast Johnson-Lindenstrauss Transform", 2009). Their order is fixed, so
+        every processor and the C++ code find the same bits.
+        """
+        sets, size = self.signs.shape
+        found = np.empty((len(vectors), sets * size), np.float32)
+        mixed = np.zeros((size, 1, len(vectors)), np.float32)
+        mixed[: self.dim, 0] = vectors.T
+        for signs in self.mixing:
+            mixed = _multiply_hadamard(mixed * signs[:, None, None])
+        own = self.signs.T[:, :, None]
+        for first in range(0, len(vectors), _ROWS_AT_ONCE):
+            some = slice(first, first + _ROWS_AT_ONCE)
+            rotated = _multiply_hadamard(mixed[:, :, some] * own)
+            found[some] = rotated.transpose(2, 1, 0).reshape(-1, sets * size)
+        return found
+
+    def hash(self, vectors: Floats) -> tuple[Codes, Sketches]:
+        """Return the codes and sketches of (rows, dim) vectors."""
+        projected = self.project(vectors)
+        return self.codes(projected), self.sketches(projected)
 
     def codes(self, projected: Floats) -> Codes:
         """Return (rows, functions) values of projected vectors."""
@@ -150,15 +183,18 @@ def function_pairs(functions: int, tables: int) -> list[tuple[int, int]]:
     return pairs[:tables]
 
 
-def _orthogonal(dim: int, count: int, seed: int) -> Floats:
-    """Return (dim, count) unit directions in orthogonal sets of ``dim``."""
-    generator = np.random.default_rng(seed)
-    sets = []
-    for _ in range(-(-count // dim)):
-        basis, triangle = np.linalg.qr(generator.standard_normal((dim, dim)))
-        # The signs make the rotation uniform.
-        sets.append(basis * np.where(np.diagonal(triangle) < 0, -1.0, 1.0))
-    return np.ascontiguousarray(np.concatenate(sets, axis=1)[:, :count], dtype=np.float32)
+def _multiply_hadamard(numbers: Floats) -> Floats:
+    """Multiply the first axis, whose length is a power of two, by the Hadamard matrix of -1 and 1."""
+    size, half = len(numbers), 1
+    found = np.empty_like(numbers)
+    while half < size:
+        shape = size // (2 * half), 2, half, *numbers.shape[1:]
+        pairs, sums = numbers.reshape(shape), found.reshape(shape)
+        np.add(pairs[:, 0], pairs[:, 1], out=sums[:, 0])
+        np.subtract(pairs[:, 0], pairs[:, 1], out=sums[:, 1])
+        numbers, found = found, numbers
+        half *= 2
+    return numbers
 
 
 def _largest(size: Floats, depth: int) -> NDArray[np.int64]:

@@ -22,13 +22,13 @@ from memory.index.hashing import (
     differing_bits,
     function_pairs,
 )
-from memory.index.native_search import CompiledTables
-from memory.index.neighbours import Floats, Neighbours, check_dim, merge_best, to_float32, top_k
+from memory.index.native_search import CompiledTables, hash_rows
+from memory.index.neighbours import Floats, Neighbours, merge_best, to_float32, top_k
 from memory.index.rows import GrowingRows, Rows, distinct
 
 # A merge also sorts in preceding parts that are less than this many times larger.
 _MERGE_RATIO = 4
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE = 1024
 # Queries whose probes are held at once; their arrays stay in the cache.
 _QUERIES_AT_ONCE = 32
 _PROJECTED_AT_ONCE = 256
@@ -81,7 +81,7 @@ class LSHIndex(RowIndex[_LSHState]):
         dim, family, expected, functions, tables, probes, rerank, seed: as given.
     """
 
-    kind = "lsh"
+    kind = "lsh-hadamard"
     reads = "buckets"
     words: ClassVar[dict[str, tuple[str, ...]]] = {"family": FAMILIES}
     numbers = ("expected", "functions", "tables", "probes", "rerank", "seed")
@@ -116,7 +116,7 @@ class LSHIndex(RowIndex[_LSHState]):
         self.rerank = rerank
         self.seed = seed
         self._pairs = function_pairs(functions, tables)
-        self._hash = HashFunctions(family, check_dim(dim), functions, bits, seed)
+        self._hash = HashFunctions(family, dim, functions, bits, seed)
         self._merging = threading.Lock()
         #: Compiled tables of one state.
         self._compiled: tuple[_LSHState, CompiledTables | None] | None = None
@@ -173,10 +173,11 @@ class LSHIndex(RowIndex[_LSHState]):
     def _hash_rows(self, state: _LSHState, stop: int) -> None:
         """Compute codes and sketches of the rows that have none yet."""
         for first in range(len(state.codes), stop, _ROWS_AT_ONCE):
-            vectors = state.rows.vectors.between(first, min(first + _ROWS_AT_ONCE, stop))
-            projected = self._hash.project(to_float32(vectors))
-            state.sketches.append(self._hash.sketches(projected))
-            state.codes.append(self._hash.codes(projected))
+            vectors = to_float32(state.rows.vectors.between(first, min(first + _ROWS_AT_ONCE, stop)))
+            hashed = hash_rows(self._hash, vectors) if self.family == "cross-polytope" else None
+            codes, sketches = self._hash.hash(vectors) if hashed is None else hashed
+            state.sketches.append(sketches)
+            state.codes.append(codes)
 
     def _nearest(self, state: _LSHState, asked: Search) -> Neighbours:
         queries, k, count, mask, effort = asked

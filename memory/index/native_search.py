@@ -1,7 +1,7 @@
 """Searches in C++, compiled on first use: one pass instead of a dozen array operations.
 
-Hash tables compare the same rows as the array version in :mod:`memory.index.lsh`. Sums run in another order,
-so scores differ from it in their last bits; they do not depend on threads or on other queries of the call.
+Hashes have the same bits as with arrays, and hash tables compare the same rows. Sums of scores run in another
+order, so their last bits differ; they do not depend on threads or on other queries of the call.
 The row search handles single queries, for which a BLAS product would wake spinning threads.
 """
 
@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 
 from memory.index.buckets import BUCKET_LIMIT, Buckets
 from memory.index.effort import Effort
-from memory.index.hashing import HashFunctions
+from memory.index.hashing import SKETCH_WORDS, Codes, HashFunctions, Sketches
 from memory.index.neighbours import Floats, Ids, Neighbours, Positions, empty_answer
 from sparse_core.errors import ImplementationError
 from sparse_core.kernels import native
 
 _SOURCE = Path(__file__).with_name("search.cpp")
 _LOG = logging.getLogger(__name__)
+#: Rotations that the library computes side by side.
+_SETS = 8
 #: Rows as two arrays: a fixed part, and a part that grows.
 Parts = tuple[NDArray[Any], NDArray[Any]]
 
@@ -46,12 +48,13 @@ class _Rows(ctypes.Structure):
 
 class _Index(ctypes.Structure):
     _fields_ = (
-        ("directions", ctypes.c_void_p),
+        ("mixing", ctypes.c_void_p),
+        ("signs", ctypes.c_void_p),
         ("pairs", ctypes.c_void_p),
         ("buckets", ctypes.POINTER(_Buckets)),
         ("sketches", _Rows),
         *((name, ctypes.c_int64) for name in (
-            "dim", "projections", "functions", "width", "bits", "tables", "parts", "rows", "bucket_limit",
+            "dim", "size", "groups", "functions", "width", "bits", "tables", "parts", "rows", "bucket_limit",
         )),
     )  # fmt: skip
 
@@ -88,19 +91,17 @@ class CompiledTables:
         function = _function("lsh_search")
         if function is None:
             return None
-        directions = np.ascontiguousarray(functions.directions)
+        index, signs = _index_of(functions)
         numbers = np.array(pairs, np.int32)
         tables = (_Buckets * len(buckets))()
         for table, part in zip(tables, buckets, strict=True):
             wide = part.offsets.dtype == np.int64
             table.offsets, table.postings = part.offsets.ctypes.data, part.postings.ctypes.data
             table.start, table.address_bits, table.wide = part.start, part.address_bits, wide
-        index = _Index(
-            directions.ctypes.data, numbers.ctypes.data, tables, _rows(sketches), len(directions),
-            directions.shape[1], functions.functions, functions.width, functions.bits, len(pairs),
-            len(buckets), buckets[-1].stop, BUCKET_LIMIT,
-        )  # fmt: skip
-        return cls(function, index, (directions, numbers, tables, buckets, sketches))
+        index.pairs, index.tables = numbers.ctypes.data, len(pairs)
+        index.buckets, index.parts, index.rows = tables, len(buckets), buckets[-1].stop
+        index.sketches, index.bucket_limit = _rows(sketches), BUCKET_LIMIT
+        return cls(function, index, (functions, signs, numbers, tables, buckets, sketches))
 
     def search(
         self,
@@ -130,6 +131,23 @@ class CompiledTables:
             found.ids.ctypes.data,
         )  # fmt: skip
         return found
+
+
+def hash_rows(functions: HashFunctions, vectors: Floats) -> tuple[Codes, Sketches] | None:
+    """Return the codes and sketches of (rows, dim) vectors, or ``None`` if nothing can be compiled.
+
+    Args:
+        functions: of the family ``"cross-polytope"``.
+    """
+    function = _function("lsh_hash")
+    if function is None:
+        return None
+    index, _signs = _index_of(functions)
+    rows = np.ascontiguousarray(vectors, np.float32)
+    codes = np.empty((len(rows), functions.functions), np.uint16)
+    sketches = np.empty((len(rows), SKETCH_WORDS), np.uint64)
+    function(ctypes.byref(index), rows.ctypes.data, len(rows), codes.ctypes.data, sketches.ctypes.data)
+    return codes, sketches
 
 
 def nearest_rows(
@@ -167,6 +185,20 @@ def nearest_rows(
     return found
 
 
+def _index_of(functions: HashFunctions) -> tuple[_Index, Floats]:
+    """Return the functions as the library reads them, and an array to which they point."""
+    sets, size = functions.signs.shape
+    groups = -(-sets // _SETS)
+    padded = np.ones((groups * _SETS, size), np.float32)
+    padded[:sets] = functions.signs
+    signs = np.ascontiguousarray(padded.reshape(groups, _SETS, size).transpose(0, 2, 1))
+    index = _Index(
+        functions.mixing.ctypes.data, signs.ctypes.data, dim=functions.dim, size=size, groups=groups,
+        functions=functions.functions, width=functions.width, bits=functions.bits,
+    )  # fmt: skip
+    return index, signs
+
+
 def _contiguous(ids: Ids, mask: NDArray[np.bool_] | None) -> tuple[Ids, NDArray[np.bool_] | None]:
     return np.ascontiguousarray(ids), None if mask is None else np.ascontiguousarray(mask)
 
@@ -183,6 +215,7 @@ def _rows(parts: Parts) -> _Rows:
 _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _ARGUMENTS = {
     "lsh_search": [*[_POINTER] * 4, *[_NUMBER] * 6, *[_POINTER] * 3],
+    "lsh_hash": [*[_POINTER] * 2, _NUMBER, *[_POINTER] * 2],
     "rows_search": [*[_POINTER] * 3, *[_NUMBER] * 2, _POINTER, *[_NUMBER] * 2, *[_POINTER] * 3],
 }
 

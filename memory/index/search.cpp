@@ -39,11 +39,12 @@ struct Rows {
 };
 
 struct Index {
-  const float* directions;  // (dim, projections)
+  const float* mixing;      // (2, size) signs, see memory/index/hashing.py
+  const float* signs;       // (groups, size, kSets): a group is kSets rotations
   const int32_t* pairs;     // (tables, 2) functions
   const Buckets* buckets;
   Rows sketches;  // two words each
-  int64_t dim, projections, functions, width, bits, tables, parts, rows, bucket_limit;
+  int64_t dim, size, groups, functions, width, bits, tables, parts, rows, bucket_limit;
 };
 
 }  // extern "C"
@@ -120,41 +121,144 @@ WITHIN float product(const uint16_t* row, const float* query, int64_t dim) {
   return lanes[0];
 }
 
-// Project up to four queries onto the directions. Each step takes eight numbers of a query, to read and write sums
-// less often; the order of the sums stays the same.
-template <int QUERIES>
-WITHIN void project(const Index& index, const float* queries, float* projected) {
-  constexpr int64_t kTogether = 8;
-  const int64_t columns = index.projections;
-  std::fill(projected, projected + QUERIES * columns, 0.0f);
-  int64_t at = 0;
-  for (; at + kTogether <= index.dim; at += kTogether) {
-    const float* direction = index.directions + at * columns;
-    int64_t column = 0;
-    for (; column + kWide <= columns; column += kWide) {
-      Floats sums[QUERIES], part;
-      for (int query = 0; query < QUERIES; ++query)
-        std::memcpy(&sums[query], projected + query * columns + column, sizeof part);
-#pragma GCC unroll 8
-      for (int64_t step = 0; step < kTogether; ++step) {
-        std::memcpy(&part, direction + step * columns + column, sizeof part);
-#pragma GCC unroll 4
-        for (int query = 0; query < QUERIES; ++query) sums[query] += part * queries[query * index.dim + at + step];
+// Rotations that are computed side by side, one in each lane.
+constexpr int64_t kSets = 8;
+
+// Replace two vectors by their sum and their difference.
+WITHIN void add_and_subtract(Floats& a, Floats& b) {
+  const Floats sum = a + b;
+  b = a - b;
+  a = sum;
+}
+
+// Multiply kWide columns of (size, kSets) numbers by the Hadamard matrix of -1 and 1. Two levels at a time halve the
+// reads and writes; each sum is the same as with one level at a time.
+WITHIN void multiply_hadamard(float* numbers, int64_t size) {
+  Floats a, b, c, d;
+  int64_t half = 1;
+  for (; 4 * half <= size; half *= 4)
+    for (int64_t first = 0; first < size; first += 4 * half)
+      for (int64_t at = first; at < first + half; ++at) {
+        float* place = numbers + at * kSets;
+        const int64_t step = half * kSets;
+        std::memcpy(&a, place, sizeof a);
+        std::memcpy(&b, place + step, sizeof b);
+        std::memcpy(&c, place + 2 * step, sizeof c);
+        std::memcpy(&d, place + 3 * step, sizeof d);
+        add_and_subtract(a, b);
+        add_and_subtract(c, d);
+        add_and_subtract(a, c);
+        add_and_subtract(b, d);
+        std::memcpy(place, &a, sizeof a);
+        std::memcpy(place + step, &b, sizeof b);
+        std::memcpy(place + 2 * step, &c, sizeof c);
+        std::memcpy(place + 3 * step, &d, sizeof d);
       }
-      for (int query = 0; query < QUERIES; ++query)
-        std::memcpy(projected + query * columns + column, &sums[query], sizeof part);
+  for (; half < size; half *= 2)
+    for (int64_t first = 0; first < size; first += 2 * half)
+      for (int64_t at = first; at < first + half; ++at) {
+        float *place = numbers + at * kSets, *other = place + half * kSets;
+        std::memcpy(&a, place, sizeof a);
+        std::memcpy(&b, other, sizeof b);
+        add_and_subtract(a, b);
+        std::memcpy(place, &a, sizeof a);
+        std::memcpy(other, &b, sizeof b);
+      }
+}
+
+// The same for one rotation.
+WITHIN void multiply_hadamard_alone(float* numbers, int64_t size) {
+  for (int64_t half = 1; half < size; half *= 2)
+    for (int64_t first = 0; first < size; first += 2 * half) {
+      float *a = numbers + first, *b = a + half;
+      for (int64_t at = 0; at < half; ++at) {
+        const float sum = a[at] + b[at];
+        b[at] = a[at] - b[at];
+        a[at] = sum;
+      }
     }
-    for (; column < columns; ++column)
-      for (int64_t step = 0; step < kTogether; ++step)
-        for (int query = 0; query < QUERIES; ++query)
-          projected[query * columns + column] +=
-              direction[step * columns + column] * queries[query * index.dim + at + step];
+}
+
+struct Rotated {
+  std::vector<float> mixed, numbers;  // (size) and (size, kSets)
+};
+
+// Apply the rotations that all sets share.
+WITHIN void mix(const Index& index, const float* vector, Rotated& room) {
+  room.mixed.assign(index.size, 0.0f);
+  room.numbers.resize(index.size * kSets);
+  std::copy(vector, vector + index.dim, room.mixed.begin());
+  for (int64_t round = 0; round < 2; ++round) {
+    for (int64_t at = 0; at < index.size; ++at) room.mixed[at] *= index.mixing[round * index.size + at];
+    multiply_hadamard_alone(room.mixed.data(), index.size);
   }
-  for (; at < index.dim; ++at)
-    for (int query = 0; query < QUERIES; ++query)
-      for (int64_t column = 0; column < columns; ++column)
-        projected[query * columns + column] +=
-            index.directions[at * columns + column] * queries[query * index.dim + at];
+}
+
+// Apply the rotations of one group.
+WITHIN const float* rotate(const Index& index, int64_t group, Rotated& room) {
+  const float* signs = index.signs + group * index.size * kSets;
+  float* numbers = room.numbers.data();
+  for (int64_t at = 0; at < index.size * kSets; at += kWide) {
+    Floats part;
+    std::memcpy(&part, signs + at, sizeof part);
+    part *= room.mixed[at / kSets];
+    std::memcpy(numbers + at, &part, sizeof part);
+  }
+  for (int64_t lane = 0; lane < kSets; lane += kWide) multiply_hadamard(numbers + lane, index.size);
+  return numbers;
+}
+
+// Project a query: set after set.
+WITHIN void project(const Index& index, const float* query, Rotated& room, float* projected) {
+  mix(index, query, room);
+  for (int64_t group = 0; group < index.groups; ++group) {
+    const float* numbers = rotate(index, group, room);
+    for (int64_t lane = 0; lane < kSets; ++lane)
+      for (int64_t at = 0; at < index.size; ++at)
+        projected[(group * kSets + lane) * index.size + at] = numbers[at * kSets + lane];
+  }
+}
+
+// The largest numbers of each lane, by size, and their places; the first of equal ones.
+struct Largest {
+  float sizes[kSets], numbers[kSets];
+  int32_t places[kSets];
+};
+
+WITHIN void find_largest(const float* rotated, int64_t count, Largest& found) {
+  for (int64_t lane = 0; lane < kSets; lane += kWide) {
+    Floats sizes = Floats{} - 1.0f, numbers{};
+    Words places{};
+    for (int64_t at = 0; at < count; ++at) {
+      Floats number;
+      std::memcpy(&number, rotated + at * kSets + lane, sizeof number);
+      const Floats size = number < 0.0f ? -number : number;
+      const Words larger = size > sizes;
+      sizes = larger ? size : sizes;
+      numbers = larger ? number : numbers;
+      places = larger ? Words{} + static_cast<int32_t>(at) : places;
+    }
+    std::memcpy(found.sizes + lane, &sizes, sizeof sizes);
+    std::memcpy(found.numbers + lane, &numbers, sizeof numbers);
+    std::memcpy(found.places + lane, &places, sizeof places);
+  }
+}
+
+// Write the values of the functions of one group; `best` has the largest size so far of each function.
+WITHIN void find_codes(const Index& index, const float* numbers, int64_t group, float* best, uint16_t* codes) {
+  const int64_t stretch = std::min(index.size, index.width);
+  for (int64_t first = 0; first < index.size; first += stretch) {
+    Largest largest;
+    find_largest(numbers + first * kSets, stretch, largest);
+    for (int64_t lane = 0; lane < kSets; ++lane) {
+      const int64_t start = (group * kSets + lane) * index.size + first;
+      const int64_t function = start / index.width;
+      if (function >= index.functions || !(largest.sizes[lane] > best[function])) continue;
+      best[function] = largest.sizes[lane];
+      const int64_t axis = start % index.width + largest.places[lane];
+      codes[function] = static_cast<uint16_t>(2 * axis + (largest.numbers[lane] < 0.0f));
+    }
+  }
 }
 
 // Return the number at a place of the rising order; numbers are not negative. Return 0 without numbers.
@@ -388,19 +492,12 @@ extern "C" WIDEST void lsh_search(const Index* given, const Rows* vectors, const
                                   int64_t stop, const uint8_t* counts, float* scores, int64_t* found) {
   const Index& index = *given;
   Room room;
-  std::vector<float> projected(std::min<int64_t>(count, 4) * index.projections);
+  Rotated rotated;
+  std::vector<float> projected(index.groups * kSets * index.size);
   room.seen.assign((index.rows + 63) / 64, 0);
   for (int64_t at = 0; at < count; ++at) {
-    if (at % 4 == 0) {
-      const float* some = queries + at * index.dim;
-      switch (std::min<int64_t>(count - at, 4)) {
-        case 1: project<1>(index, some, projected.data()); break;
-        case 2: project<2>(index, some, projected.data()); break;
-        case 3: project<3>(index, some, projected.data()); break;
-        default: project<4>(index, some, projected.data());
-      }
-    }
-    const float* own = projected.data() + at % 4 * index.projections;
+    const float* own = projected.data();
+    project(index, queries + at * index.dim, rotated, projected.data());
     rank_values(index, own, depth, room);
     choose_codes(index, depth, probes, room);
     room.rows.clear();
@@ -429,4 +526,28 @@ extern "C" WIDEST void rows_search(const Rows* vectors, const int64_t* ids, cons
   Best best(k);
   compare(*vectors, ids, query, dim, positions, start, stop, counts, best);
   best.give(scores, found);
+}
+
+// Write the (rows, functions) values and the (rows, 2) sketches of (rows, dim) vectors; only the numbers and signs of
+// `given` are read.
+extern "C" WIDEST void lsh_hash(const Index* given, const float* vectors, int64_t rows, uint16_t* codes,
+                                uint64_t* sketches) {
+  const Index& index = *given;
+  Rotated rotated;
+  std::vector<float> best(index.functions);
+  for (int64_t row = 0; row < rows; ++row) {
+    mix(index, vectors + row * index.dim, rotated);
+    std::fill(best.begin(), best.end(), -1.0f);
+    uint64_t* sketch = sketches + 2 * row;
+    sketch[0] = sketch[1] = 0;
+    for (int64_t group = 0; group < index.groups; ++group) {
+      const float* numbers = rotate(index, group, rotated);
+      find_codes(index, numbers, group, best.data(), codes + row * index.functions);
+      for (int64_t bit = group * kSets * index.size; bit < std::min(kSketchBits, (group + 1) * kSets * index.size);
+           ++bit) {
+        const int64_t place = bit % index.size * kSets + bit / index.size % kSets;
+        sketch[bit / 64] |= static_cast<uint64_t>(numbers[place] > 0.0f) << (bit % 64);
+      }
+    }
+  }
 }

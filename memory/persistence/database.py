@@ -278,6 +278,10 @@ class Database(Queries):
     def _tidy_after(self, rows: int) -> None:
         """Clean up after an operation on so many memories; each engine decides."""
 
+    def begin_many(self) -> bool:
+        """Prepare to add very many memories; return True if that leaves their vectors without an index."""
+        return False
+
     @abstractmethod
     def tidy(self) -> bool:
         """Free what is no longer needed, without waiting; return True if somebody was in the way."""

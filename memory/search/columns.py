@@ -15,6 +15,8 @@ from memory.persistence.rows import Columns
 from memory.query import Filter
 
 _FIRST_ROOM = 1024
+#: Number of rows from which they are sorted by x, so that filters by place read few of them.
+_SORTED_FROM = 100_000
 _FIELDS: dict[str, tuple[type, tuple[int, ...]]] = {
     "ids": (np.int64, ()),
     "time_ns": (np.int64, ()),
@@ -48,6 +50,9 @@ class ColumnCache:
         self._dead = 0
         # True while times increase with ids, as for a single robot.
         self._in_time = True
+        # Rows by rising x and these x, and rows that were moved since.
+        self._by_x: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
+        self._moved: list[NDArray[np.int64]] = []
         self._codes: dict[str, dict[str, int]] = {name: {} for name in _CODED}
         self._arrays: dict[str, NDArray] = {
             name: np.zeros((_FIRST_ROOM, *rest), kind) for name, (kind, rest) in _FIELDS.items()
@@ -81,7 +86,9 @@ class ColumnCache:
             if known.any():
                 # Only the pose changed, so reading a million of them is fast.
                 poses = database.poses(changes.moved[known])
-                self._arrays["positions"][self.rows(changes.moved[known])] = poses[:, :3]
+                place = self.rows(changes.moved[known])
+                self._arrays["positions"][place] = poses[:, :3]
+                self._moved.append(place)
             self.generation = changes.generation
         return changes.added, changes.removed, changes.changed
 
@@ -131,7 +138,30 @@ class ColumnCache:
             stretch = slice(int(start), max(int(start), int(stop)))
             found[stretch] = self._matches(replace(filter, between_ns=None), stretch)
             return found
+        if rows is None and filter.bounds is not None:
+            near = self._near(filter.bounds[0], filter.bounds[2])
+            if near is not None:
+                found = np.zeros(self._count, np.bool_)
+                found[near[self._matches(filter, near)]] = True
+                return found
         return self._matches(filter, slice(self._count) if rows is None else rows)
+
+    def _near(self, first: float, last: float) -> NDArray[np.int64] | None:
+        """Return rows that include all between two x, or ``None`` if comparing every row is as fast."""
+        if self._count < _SORTED_FROM:
+            return None
+        loose = sum(map(len, self._moved)) + self._count - (0 if self._by_x is None else len(self._by_x[0]))
+        if loose > self._count // 8:
+            x = self.column("positions")[:, 0]
+            order = np.argsort(x)
+            self._by_x, self._moved = (order, x[order]), []
+        assert self._by_x is not None
+        order, x = self._by_x
+        # Not a number is last.
+        start, stop = int(np.searchsorted(x, first, "left")), int(np.searchsorted(x, last, "right"))
+        if stop - start > self._count // 4:
+            return None
+        return np.concatenate([order[start:stop], *self._moved, np.arange(len(order), self._count)])
 
     def _matches(self, filter: Filter, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
         """Return which of some rows match."""
@@ -187,6 +217,7 @@ class ColumnCache:
             self._merge(columns, there)
             return
         self._dead -= int((~self.column("alive")[place[there]]).sum())
+        self._moved.append(place[there])
         before = self.column("time_ns")[place[there]]
         self._write(place[there], columns, np.flatnonzero(there))
         if (before != self.column("time_ns")[place[there]]).any():
@@ -200,6 +231,7 @@ class ColumnCache:
         order = np.argsort(self.column("ids"), kind="stable")
         for name in _FIELDS:
             self._arrays[name][: self._count] = self.column(name)[order]
+        self._by_x = None
         self._in_time = _rises(self.column("time_ns"))
         assert self._count == start + len(missing)
         self._put(_some(columns, np.flatnonzero(there)))

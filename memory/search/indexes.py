@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +22,12 @@ from memory.index.tiered import TieredIndex
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.search.tiers import Mover, Tier
+from sparse_core.common.console import LOG
 
 #: The encoder of :attr:`memory.types.Memory.embedding`.
 DEFAULT = "default"
+#: Seconds between two reports of progress.
+_REPORT_S = 10.0
 #: Vectors that are read at once to build an index.
 _PORTION = 65_536
 
@@ -55,6 +59,7 @@ class Indexes:
         self._tiers = tiers
         #: Operation and calibration of each index in its file.
         self._on_disk: dict[str, tuple[int, IndexCalibration | None]] = {}
+        self._folder: Path | None = None
         self._mover = Mover(self._move_on, tiers.budget)
 
     def of(self, encoder: str, count: int) -> TieredIndex:
@@ -89,12 +94,18 @@ class Indexes:
         index = self._empty(dim)
         after = 0
 
+        read, reported_s = 0, time.monotonic()
+
         def portion() -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-            nonlocal after
+            nonlocal after, read, reported_s
+            if time.monotonic() - reported_s > _REPORT_S:
+                LOG.info("building the index of %r: %s of %s vectors", encoder, f"{read:,}", f"{count:,}")
+                reported_s = time.monotonic()
             vectors = self._database.scan_vectors(after, _PORTION, encoder)
             if not len(vectors.ids):
                 return None
             after = int(vectors.ids[-1])
+            read += len(vectors.ids)
             return unit_rows(vectors.halves.astype(np.float32), dim), vectors.ids
 
         with without_limit():
@@ -102,6 +113,8 @@ class Indexes:
             index.generation = generation
             self.by_encoder[encoder] = index
             self._catch_up(encoder, index)
+            if index.tiers[1] is not None and self._folder is not None and not self._database.readonly:
+                self.save(self._folder)  # Building takes minutes for millions, so a crash must not lose it.
         return index
 
     def describe(self, index: TieredIndex, aim: float, *, share: float = 1.0) -> str:
@@ -168,7 +181,8 @@ class Indexes:
                         other.unlink()  # Left from another kind of index.
 
     def load(self, folder: Path) -> None:
-        """Map the files of :meth:`save`. Files that do not match the store are ignored."""
+        """Map the files of :meth:`save`, and save there later. Files of another store are ignored."""
+        self._folder = folder
         with self.lock:
             for kind in (KINDS["flat"], self._kind):
                 if kind.missing or kind.load is None:

@@ -75,10 +75,15 @@ class Retriever:
             return self._similar_to(query, vector)
         if query.text is not None:
             return self._having(query, query.text)
+        return self._filtered(query)
+
+    def _filtered(self, query: Query) -> Ranking:
+        """Return memories that match a filter without text, in the order of the query."""
         chosen = self._looked_up(query.where)
         with self._lock:
             columns = self._follow()
-            found = Ranking(columns.column("ids")[_passing(columns, query.where, chosen)])
+            passing = np.flatnonzero(_passing(columns, query.where, chosen))
+            found = Ranking(columns.column("ids")[passing])
             return rank_hits(self._database, columns, query, found)
 
     def plan(self, query: Query) -> Plan:
@@ -210,7 +215,7 @@ class Retriever:
                 return np.zeros(0, np.int64)
             with self._lock:
                 columns = self._follow()
-                near = columns.matches(replace(filter, text=None, polygon=None, box=box))
+                near = np.flatnonzero(columns.matches(replace(filter, text=None, polygon=None, box=box)))
                 ids, points = columns.column("ids")[near], columns.column("positions")[near, :2]
             ids = ids[in_polygon(points, filter.polygon)]
         if filter.text is not None:

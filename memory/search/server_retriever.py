@@ -16,6 +16,9 @@ from memory.search.indexes import DEFAULT
 from memory.search.ranking import Ranking, rank_hits
 from memory.search.retriever import Retriever
 
+#: Most of the newest matches that the server is asked for.
+_MOST_NEWEST = 10_000
+
 
 class RemoteRetriever(Retriever):
     """Retriever for a server. This process caches columns, but no vectors.
@@ -67,6 +70,12 @@ class RemoteRetriever(Retriever):
                 f" Known encoders: {', '.join(sorted(slots)) or 'none'}"
             )
         return slots[encoder]
+
+    def _filtered(self, query: Query) -> Ranking:
+        """Let the server find the newest, because reading the columns of all memories takes seconds."""
+        if query.ordered_by == "recency" and self._columns is None and query.k <= _MOST_NEWEST:
+            return Ranking(self._database.newest(query.where, query.k))
+        return super()._filtered(query)
 
     def _similar_to(self, query: Query, vector: NDArray[np.float32]) -> Ranking:
         """Return memories similar to a vector; the server compares them without the lock."""

@@ -12,6 +12,9 @@ from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.archive import archive
 from memory.cli import main
 from memory.errors import StoreError, StoreLockedError, StoreVersionError, UndoError, UnknownMemoryError
+from memory.exchange import sources
+from memory.exchange.formats import open_source
+from memory.exchange.importing import import_source
 from memory.persistence.postgres import schema
 from memory.persistence.postgres.connection import PostgresConnection
 from memory.persistence.postgres.database import PostgresDatabase
@@ -207,3 +210,43 @@ def test_commands_archive_and_grant(address: str, tmp_path: Path, capsys: pytest
     assert main(["grant", str(tmp_path / "folder")]) == 2
     assert main(["archive", str(tmp_path / "folder"), str(tmp_path), "--before", "2026-03-01"]) == 2
     assert "recall export" in capsys.readouterr().err
+
+
+def test_a_large_import_goes_into_a_part_without_an_index(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MANY", 1)
+    with MemoryStore.open(address, dim=DIM, config=StoreConfig(index_from=20)) as store:
+        fill(store, 2, 30)
+        database = upkeep(store)
+        database.make_indexes(20)
+        (done,) = archive(database, tmp_path, before_ns=JANUARY + MONTH + 1)
+        before = database.parts()
+        report = import_source(database, open_source(done.file))
+        assert report.memories == 30
+        added = database.parts()[-1]
+        assert added not in before
+        assert database.part_ids(added) == list(range(report.first_id or 0, (report.last_id or 0) + 1))
+        # The other part keeps its index, a repeated import begins no part, and all memories are found.
+        assert import_source(database, open_source(done.file)).known_lines == 30
+        assert database.parts()[-1] == added
+        assert indexed_parts(database) == [before[-1].first_id]
+        exact = store.search(np.eye(DIM, dtype=np.float32), 10, aim=1.0).ids
+        assert (store.search(np.eye(DIM, dtype=np.float32), 10).ids == exact).mean() > 0.9
+        store.settle()
+        assert indexed_parts(database) == [before[-1].first_id, added.first_id]
+        # Small files are added where the others are.
+        monkeypatch.setattr(sources, "MANY", 10_000)
+        import_source(database, open_source(done.file), again=True)
+        assert database.parts()[-1].first_id == added.first_id
+        for operation in report.operations:
+            store.undo(operation)
+        assert len(store) == 60
+        assert store.check().ok
+
+
+def indexed_parts(database: Upkeep) -> list[int]:
+    """First ids of the parts with a vector index."""
+    sql = "SELECT indexname FROM pg_indexes WHERE indexname LIKE 'embedding_hnsw_%'"
+    with database._read() as connection:
+        return sorted(int(name.rpartition("_")[2]) for (name,) in connection.execute(sql).fetchall())

@@ -17,8 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.index.hashing import HashFunctions
-
 DIRECTIONS = 256
 #: Words per code. Word ``w`` holds direction ``64 f + 4 w + b`` in bits ``8 b + 2 f`` and the next.
 WORDS = 16
@@ -51,7 +49,13 @@ class QueryLevels(NamedTuple):
 
 def directions(dim: int, seed: int) -> Tensor:
     """Return (256, dim) float32 random directions, orthogonal in sets of ``dim``."""
-    drawn = HashFunctions("hyperplane", dim, DIRECTIONS // 8, 8, seed).directions[:, :DIRECTIONS]
+    generator = np.random.default_rng(seed)
+    sets = []
+    for _ in range(-(-DIRECTIONS // dim)):
+        basis, triangle = np.linalg.qr(generator.standard_normal((dim, dim)))
+        # The signs make the rotation uniform.
+        sets.append(basis * np.where(np.diagonal(triangle) < 0, -1.0, 1.0))
+    drawn = np.concatenate(sets, axis=1)[:, :DIRECTIONS]
     return torch.from_numpy(np.ascontiguousarray(drawn.T, np.float32))
 
 

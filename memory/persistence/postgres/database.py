@@ -24,7 +24,7 @@ from memory.errors import (
 )
 from memory.persistence import meta
 from memory.persistence.log.journal import Counters
-from memory.persistence.postgres import checks, nearest, schema
+from memory.persistence.postgres import checks, nearest, schema, search
 from memory.persistence.postgres.address import without_password
 from memory.persistence.postgres.connection import (
     AGAIN_S,
@@ -207,6 +207,12 @@ class PostgresDatabase(Upkeep):
     def _sizes(self, connection: Any) -> tuple[int, int, int]:
         (size,) = connection.execute(schema.SIZE).fetchone()
         return int(size), 0, 0
+
+    def newest(self, filter: Filter, k: int) -> NDArray[np.int64]:
+        """Return the newest ``k`` matches of a filter, newest first."""
+        filter = self.resolve(filter)
+        with self._read() as connection:
+            return search.select_newest(connection, filter, k)
 
     def nearest(
         self,

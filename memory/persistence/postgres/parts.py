@@ -106,16 +106,21 @@ def read_parts(connection: Any) -> list[Part]:
     ]
 
 
-def begin_part(connection: Any, counters: Counters, now_ns: int | None = None) -> bool:
+def begin_part(
+    connection: Any, counters: Counters, now_ns: int | None = None, *, unindexed: bool = False
+) -> bool:
     """Begin a new part if the last one began in an earlier month and is not empty; return True if so.
 
     Args:
         now_ns: the time; by default the computer's.
+        unindexed: also begin one within the month if the last one has a vector index.
     """
     now = time.time_ns() if now_ns is None else now_ns
     last, start = read_parts(connection)[-1], counters.next_id
-    if month_of(now) <= last.month or start == last.first_id:
+    due = month_of(now) > last.month or (unindexed and _has_vector_index(connection, last))
+    if not due or start == last.first_id:
         return False
+    now = max(now, last.begun_ns)
     connection.execute(f"SET LOCAL lock_timeout = '{WAIT_S}s'")
     low = "MINVALUE" if last.first_id == 1 else last.first_id
     for table in PARTED:
@@ -127,6 +132,14 @@ def begin_part(connection: Any, counters: Counters, now_ns: int | None = None) -
         )
     connection.execute("INSERT INTO part (first_id, begun_ns) VALUES (?, ?)", (start, now))
     return True
+
+
+def _has_vector_index(connection: Any, part: Part) -> bool:
+    sql = (
+        "SELECT 1 FROM pg_indexes WHERE schemaname = current_schema() AND tablename = ?"
+        " AND starts_with(indexname, 'embedding_hnsw_')"
+    )
+    return connection.execute(sql, (f"embedding_{part.first_id}",)).fetchone() is not None
 
 
 def spans(connection: Any) -> list[tuple[Part, int, int]]:

@@ -25,6 +25,7 @@ MOVING = (
 )
 #: Condition that no memory matches.
 NOTHING = Condition("false", ())
+_PLACED = "SELECT m.id, m.time_ns, m.x, m.y FROM memory AS m"
 COLUMNS = (
     "m.id, m.time_ns, m.confidence, m.reward, m.importance, m.marked, m.count, m.access_count,"
     " coalesce(m.accessed_ns, m.time_ns), m.map_id, m.label, m.kind, m.state, m.velocity,"
@@ -105,11 +106,36 @@ def _select(
     if limit is not None and not judged:
         sql, parameters = f"{sql} LIMIT ?", [*parameters, limit]
     rows = connection.execute(sql, parameters).fetchall()
-    ids = np.array([row[0] for row in rows], dtype=np.int64)
-    if judged:
-        points = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
-        ids = ids[judge(points, filter, np.ones(len(ids), np.bool_))][:limit]
-    return ids
+    found = _judged(rows, filter)[:limit] if judged else rows
+    return np.array([row[0] for row in found], dtype=np.int64)
+
+
+def select_newest(connection: Any, filter: Filter, k: int) -> NDArray[np.int64]:
+    """Return the newest ``k`` matches, equal times in the order of :mod:`memory.search.ranking`."""
+    clause, parameters = where(conditions(connection, filter))
+    sql = f"{_PLACED}{clause} ORDER BY m.time_ns DESC"
+    judged = is_judged(filter)
+    # The bounds of a circle or polygon contain more than its matches.
+    for most in (4 * k + 1, 64 * k + 1, None) if judged else (k + 1,):
+        rows = connection.execute(f"{sql} LIMIT ?", [*parameters, most]).fetchall()
+        found = _judged(rows, filter) if judged else rows
+        if len(found) > k or most is None or len(rows) < most:
+            break
+    found = found[: k + 1]
+    if len({row[1] for row in found}) < len(found):
+        # Some are equally new, so compare all that are at least as new as the last one.
+        since = Condition("m.time_ns >= ?", (found[-1][1],))
+        clause, parameters = where([*conditions(connection, filter), since])
+        sql = f"{_PLACED}{clause} ORDER BY m.time_ns DESC, {by_contents('m')}"
+        rows = connection.execute(sql, parameters).fetchall()
+        found = _judged(rows, filter) if judged else rows
+    return np.array([row[0] for row in found[:k]], dtype=np.int64)
+
+
+def _judged(rows: Sequence[Any], filter: Filter) -> list[Any]:
+    """Return the rows whose last two columns, x and y, lie in the filter's circle, polygon and region."""
+    points = np.array([row[-2:] for row in rows], dtype=np.float64).reshape(-1, 2)
+    return [rows[at] for at in np.flatnonzero(judge(points, filter, np.ones(len(rows), np.bool_)))]
 
 
 def select_among(connection: Any, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:

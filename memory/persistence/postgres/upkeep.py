@@ -19,6 +19,7 @@ from memory.persistence.postgres.parts import Part
 from memory.persistence.reports import Progress
 from memory.persistence.slots import read_slots
 from memory.types import check_text
+from sparse_core.common.console import LOG
 
 #: Seconds that an erasure waits for readers.
 ERASE_WAIT_S = 10
@@ -96,6 +97,18 @@ class Upkeep(database.Database):
             StoreLockedError: a reader was in the way for ten seconds. Call it again.
         """
         return self._write(lambda connection: parts.begin_part(connection, self._counters, now_ns))
+
+    def begin_many(self) -> bool:
+        """Begin a part without a vector index if the last one has one, because single additions to a graph
+        take milliseconds each. :meth:`make_indexes` creates the index of the new part.
+        """
+        self._check_writer()
+        if self.guarded:
+            return False
+        begun = self._write(lambda connection: parts.begin_part(connection, self._counters, unindexed=True))
+        if begun:
+            LOG.info("%s: these vectors have no index yet. recall consolidate creates it", self.address)
+        return begun
 
     def part_ids(self, part: Part) -> list[int]:
         """Return the rising ids of the memories of a part."""

@@ -13,6 +13,7 @@ from memory.index import Among
 from memory.index import native_search as compiled
 from memory.index.effort import Effort
 from memory.index.evaluation import clustered
+from memory.index.hashing import HashFunctions
 from memory.index.lsh import LSHIndex
 from sparse_core.kernels import native
 
@@ -84,6 +85,21 @@ def test_finds_what_arrays_find(
         tied[:, 1:] |= tied[:, :-1]
         assert tied.mean() < 0.01
         np.testing.assert_array_equal(np.where(tied, 0, found.ids), np.where(tied, 0, right.ids))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("dim", "functions", "bits"), [(1, 2, 4), (37, 20, 9), (64, 20, 5), (128, 20, 12), (300, 24, 6)]
+)
+def test_hashes_have_the_bits_of_arrays(dim: int, functions: int, bits: int) -> None:
+    vectors = np.random.default_rng(dim).standard_normal((70, dim)).astype(np.float32)
+    vectors[3], vectors[4] = 0.0, -vectors[5]
+    drawn = HashFunctions("cross-polytope", dim, functions, bits, seed=1)
+    found = compiled.hash_rows(drawn, vectors)
+    assert found is not None
+    for array, right in zip(found, drawn.hash(vectors), strict=True):
+        assert array.dtype == right.dtype
+        np.testing.assert_array_equal(array, right)
 
 
 @needs_compiler

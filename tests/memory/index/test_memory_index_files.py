@@ -75,7 +75,7 @@ def test_damaged_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ValueError, match="damaged"):
         LSHIndex.load(path)
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match="kind is 'lsh', not 'flat'"):
+    with pytest.raises(ValueError, match="kind is 'lsh-hadamard', not 'flat'"):
         FlatIndex.load(path)
     with pytest.raises(FileNotFoundError, match="no such file"):
         LSHIndex.load(tmp_path / "other.index")

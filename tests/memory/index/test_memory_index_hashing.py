@@ -29,14 +29,21 @@ def test_near_vectors_share_values_more_often(family: Family, dim: int) -> None:
     assert same > chance + 0.2
 
 
-def test_directions_are_orthogonal_and_seeded() -> None:
-    first, again = (HashFunctions("cross-polytope", 16, 4, 5, seed=3) for _ in range(2))
-    other = HashFunctions("cross-polytope", 16, 4, 5, seed=4)
-    assert (first.directions == again.directions).all()
-    assert not (first.directions == other.directions).all()
-    for start in range(0, first.directions.shape[1], 16):
-        part = first.directions[:, start : start + 16]
-        np.testing.assert_allclose(part.T @ part, np.eye(part.shape[1]), atol=1e-5)
+@pytest.mark.parametrize("dim", [1, 16, 64, 100, 128])
+def test_sets_of_projections_are_rotations_and_seeded(dim: int) -> None:
+    first, again = (HashFunctions("cross-polytope", dim, 20, 7, seed=3) for _ in range(2))
+    other = HashFunctions("cross-polytope", dim, 20, 7, seed=4)
+    vectors = np.random.default_rng(0).standard_normal((50, dim)).astype(np.float32)
+    projected = first.project(vectors)
+    assert (projected == again.project(vectors)).all()
+    assert not (projected == other.project(vectors)).all()
+    sets = projected.reshape(50, -1, first.signs.shape[1])
+    assert sets.shape[1] >= 10
+    for number in range(sets.shape[1]):
+        np.testing.assert_allclose(sets[:, number] @ sets[:, number].T, vectors @ vectors.T, atol=1e-4 * dim)
+    # Every set has directions of its own.
+    directions = first.project(np.eye(dim, dtype=np.float32))
+    assert len(np.unique(np.abs(directions).T.round(4), axis=0)) > min(dim, 2) * sets.shape[1]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,17 @@ from hypothesis import strategies as st
 
 from memory.persistence.sqlite.database import SqliteDatabase
 from memory.query import Filter
+from memory.search import columns
 from memory.search.columns import ColumnCache
 from memory.types import Memory
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sorted_early() -> Iterator[None]:
+    """Few rows are sorted by x already, as millions are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_SORTED_FROM", 5)
+        yield
 
 
 @pytest.fixture
@@ -65,6 +75,9 @@ def shows(cache: ColumnCache, database: SqliteDatabase) -> None:
         ):
             assert cache.column(column)[row] == value
         assert tuple(cache.column("positions")[row]) == memory.position
+    for x in (-4.0, 0.0, 3.5):
+        near = Filter(box=(x, -4.0, x + 1.0, 4.0))
+        assert ids[cache.matches(near)].tolist() == database.ids(near).tolist()
 
 
 def test_an_empty_store(database: SqliteDatabase) -> None:
