@@ -36,7 +36,6 @@ _RAW = frozenset(
 )
 #: Further fields that are not published, by benchmark: no page, picture or check reads them.
 _UNREAD: dict[str, frozenset[str]] = {
-    "architectures": frozenset({"loss", "car_3d_easy", "car_3d_hard"}),
     "compression": frozenset({"layers", "over_float16"}),
     "compression-accuracy": frozenset({"coding", "file", "source_crc32", "tensor_bytes"}),
     "conv": frozenset({"cases", "tflops"}),
@@ -46,7 +45,6 @@ _UNREAD: dict[str, frozenset[str]] = {
     "large": frozenset({"loading"}),
     "locate": frozenset({"sides"}),
     "memory": frozenset({"build_s"}),
-    "merging_quality": frozenset({"weight"}),
     "places": frozenset({"answerable", "median_distance_m"}),
     "retention": frozenset({"agreement", "merged", "questions"}),
     "sentences": frozenset({"by_conversation"}),

@@ -8,7 +8,6 @@ from benchmarks.lib.results import RESULTS
 from benchmarks.publish import (
     archives,
     attention,
-    backbone,
     calls,
     dynamic,
     fleet,
@@ -53,7 +52,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **dynamic.BLOCKS,
     **product.BLOCKS,
     **summary.BLOCKS,
-    **backbone.BLOCKS,
     **memory_drives.BLOCKS,
     **sentences.BLOCKS,
     **tracking.BLOCKS,

@@ -4,72 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from benchmarks.layers.dynamic_summary import MEASURES, score_text
 from benchmarks.publish.text import (
     Block,
     Column,
     Table,
     Text,
     Values,
-    distinct,
     markdown_table,
     microseconds,
-    pivot,
 )
 
-_TASKS = {"digits-mlp": "digits, perceptron", "digits-convnet": "digits, convnet", "text-transformer": "text"}
-#: Rows of the table of costs; static random costs what SET does, and constant fan-in what RigL does.
-_COSTS = ("dense", "small dense", "SET", "RigL", "RigL, blocks")
 _KINDS = ("block 16", "block 32", "block 64", "block 128", "unstructured, unpacked", "unstructured")
 _FORWARD = ("block 16", "block 32", "block 64", "block 128", "fan-in", "unstructured")
 _HELD = ("dense", "block 64", "unstructured, unpacked", "unstructured")
-
-
-def _training(case: Values) -> tuple[str, float]:
-    return case["label"], case["sparsity"]
-
-
-def _trained(key: tuple[str, float]) -> str:
-    return f"{key[0]}, {key[1]:.0%}" if key[1] else key[0]
-
-
-def _trainings(values: Values) -> list[Any]:
-    rows = pivot(values["cases"], _training, lambda case: (case["task"], case["length"]))
-    return sorted(rows, key=lambda row: row[0][1])
-
-
-def _scores(values: Values) -> list[Column]:
-    places = sorted(
-        distinct(values["cases"], "task", "length"), key=lambda p: (list(MEASURES).index(p[0]), p[1])
-    )
-    return [
-        Column("accuracy in %; text: bits a character", lambda row: _trained(row[0])),
-        *(
-            Column(
-                _TASKS[task] + (f", {length}x" if length > 1 else ""), (1, (task, length)), score_text, "–"
-            )
-            for task, length in places
-        ),
-    ]
-
-
-def _costs(values: Values) -> list[Column]:
-    lengths = sorted(distinct(values["cases"], "length"))
-    heading = " / ".join(f"{length}x" for length in lengths)
-
-    def work(task: str, row: Any) -> str:
-        found = (row[1].get((task, length)) for length in lengths)
-        return " / ".join("–" if case is None else f"{case['cost']:.2f}" for case in found)
-
-    columns = [Column("", lambda row: _trained(row[0]))]
-    for task in (task for task in _TASKS if any(case["task"] == task for case in values["cases"])):
-        columns.append(
-            Column(f"{_TASKS[task]}: parameters", (1, (task, lengths[0]), "parameters"), ",d", "–")
-        )
-        columns.append(Column(f"multiply-adds, {heading}", partial(work, task)))
-    return columns
 
 
 def _network(case: Values) -> str:
@@ -147,28 +95,6 @@ def _dynamic_bars(values: Values) -> str:
 
 
 BLOCKS: dict[str, Block] = {
-    "dynamic-accuracy": Table("dynamic-accuracy", _trainings, _scores),
-    "dynamic-cost": Table(
-        "dynamic-accuracy", lambda values: [row for row in _trainings(values) if row[0][0] in _COSTS], _costs
-    ),
-    "dynamic-detector": Table(
-        "dynamic-accuracy-detector",
-        "cases",
-        (
-            Column("", lambda case: _trained(_training(case))),
-            Column("steps", "steps", ",d"),
-            Column(
-                "Car 3D AP40, easy / moderate / hard",
-                lambda case: " / ".join(
-                    score_text(case, f"ap_{level}") for level in ("easy", "moderate", "hard")
-                ),
-            ),
-            Column("seen from above, moderate", lambda case: score_text(case, "ap_bev")),
-            Column("loss", lambda case: score_text(case, "loss")),
-            Column("n", "seeds", lambda seeds: str(len(seeds))),
-            Column("multiply-adds", "cost", ".2f"),
-        ),
-    ),
     "dynamic-speed-bars": Text(("dynamic-cuda",), _dynamic_bars),
     "dynamic-steps": _step_table("dynamic-cuda"),
     "dynamic-forward": Table("dynamic-cuda", "forward", _sides(_FORWARD)),
@@ -190,5 +116,5 @@ BLOCKS: dict[str, Block] = {
         lambda values: [case for case in _at_ninety(values) if set(_HELD) <= case["sides"].keys()],
         (Column("MB", _network), *(Column(name, partial(_held, name)) for name in _HELD)),
     ),
-    "dynamic-cpu": Text(("dynamic-cpu",), _dynamic_cpu),
+    "dynamic-cpu": Text(("dynamic-cpu",), _dynamic_cpu, noted=False),
 }

@@ -291,32 +291,11 @@ _CARS = Table(
 )
 
 
-def _again(pause: int) -> Callable[[Values], Any]:
-    """Return the objects that came back after the n-th pause; None if they have no identities."""
-    return lambda row: row["again"] and row["again"][pause]
-
-
-_PAST_CASES = Table(
-    "past_cases-cpu",
-    rows=lambda values: values["cases"],
-    columns=[
-        Column("drive", "drive"),
-        Column("seconds", "length_s", ".0f"),
-        Column("objects with identities", "objects", ",", "–"),
-        *(
-            Column(f"unseen for {seconds} s and back", _again(pause), missing="–")
-            for pause, seconds in enumerate((1, 5, 60))
-        ),
-        Column("cases of a count", "counts"),
-    ],
-)
-
 BLOCKS: dict[str, Callable[[], str]] = {
     "coverage": _COVERAGE,
     "coverage-drives": _COVERAGE_DRIVES,
     "locate": _LOCATE,
     "memory-drives": _KNOWN,
-    "past-cases": _PAST_CASES,
     "memory-drives-cost": _COST,
     "two-observers": _OBSERVERS,
     "two-observers-disturbed": _DISTURBED,

@@ -33,12 +33,9 @@ FILES: dict[str, tuple[str, ...]] = {
         "levels-budgets-cuda",
     ),
     "docs/benchmarks/calls.md": ("calls-cpu", "precisions-cpu", "calls-cuda", "calls-products"),
-    "docs/benchmarks/certainty.md": ("locate", "coverage", "coverage-drives", "past-cases"),
+    "docs/benchmarks/certainty.md": ("locate", "coverage", "coverage-drives"),
     "docs/benchmarks/detector.md": ("detector-cpu", "frame-cuda", "limits-cpu", "limits-cuda", "conv-cuda"),
     "docs/benchmarks/dynamic.md": (
-        "dynamic-accuracy",
-        "dynamic-cost",
-        "dynamic-detector",
         "dynamic-speed-bars",
         "dynamic-steps",
         "dynamic-forward",
@@ -78,7 +75,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "large-readers",
         "large-upgrades",
     ),
-    "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files", "merging-quality"),
+    "docs/benchmarks/merging.md": ("merging-speed", "merging-vectors", "merging-files"),
     "docs/benchmarks/questions.md": ("questions",),
     "docs/benchmarks/sparse.md": (
         "spmv",
@@ -107,8 +104,6 @@ FILES: dict[str, tuple[str, ...]] = {
         "nm-layers-cpu",
         "nm-accuracy",
     ),
-    "docs/decisions/0029-attention-in-the-backbone.md": ("backbone-attention", "backbone-attention-times"),
-    "docs/decisions/0059-feature-dilation.md": ("architectures", "architectures-cost"),
     "perception/weights/pointpillars-kitti.md": ("weights", "folds", "compression"),
     "perception/weights/pointpillars-anywhere.md": ("anywhere",),
 }

@@ -112,28 +112,6 @@ def _merging_speed(cpu: Values, cuda: Values | None) -> str:
     return markdown_table([*heads, "MB beyond the models, here", "`argsort`"], rows)
 
 
-def _scored(found: Values, unit: str) -> str:
-    """Mean and standard deviation: in per cent with a decimal, or bits with three."""
-    factor, digits = (100, 1) if "%" in unit else (1, 3)
-    mean = f"{factor * found['mean']:.{digits}f}"
-    return mean if found["std"] is None else f"{mean} ± {factor * found['std']:.{digits}f}"
-
-
-def _merging_quality(values: Values) -> str:
-    parts = []
-    for key, pair in values["pairs"].items():
-        scores, unit = (*pair["tasks"], "both"), pair["unit"]
-        pick = max if pair["larger_is_better"] else min
-        best = pick(pair["settings"], key=lambda name: pair["rows"][name]["both"]["mean"])
-        rows = [
-            [f"**{name}**" if name == best else name, *(_scored(row[part], unit) for part in scores)]
-            for name, row in pair["rows"].items()
-        ]
-        better = "more" if pair["larger_is_better"] else "less"
-        parts.append(markdown_table([f"{key}: {unit} ({better} is better)", *scores], rows))
-    return "\n\n".join(parts)
-
-
 _WHOLE, _SHARE, _TIME = "{:,.0f}", "{:.4f}", "{:.2f} ms"
 #: Figure of the results, words, what was aimed at, how it is written.
 _MEMORY_BARS = (
@@ -282,7 +260,6 @@ BLOCKS: dict[str, Block] = {
             Column("with mapped pages", "peak_bytes", megabytes),
         ),
     ),
-    "merging-quality": Text(("merging_quality-cpu",), _merging_quality),
     "memory-bars": Table(
         "memory-cpu",
         _memory_bars,

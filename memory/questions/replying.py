@@ -12,8 +12,10 @@ from memory.questions.answers import (
     SIMILAR_TO,
     Answer,
     Changed,
+    Departure,
     DrivePose,
     Happened,
+    HowOften,
     SearchResult,
     Sighting,
     Similar,
@@ -232,9 +234,10 @@ def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) 
         if head is not None:
             return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
         return f"{unknown} {_examples(questions)} {_contents(questions)}"
-    if isinstance(found, Sighting | DrivePose | StillThere):
+    if isinstance(found, Sighting | Departure | DrivePose | HowOften | StillThere):
         # The object may be known elsewhere, so name the place.
         limit = "" if asked.map_id is None else f" in map {asked.map_id}"
+        limit = limit if asked.area is None else f" in area {asked.area}{limit}"
         if asked.near is not None and asked.radius_m is not None:
             limit = f" within {asked.radius_m:g} m of {point(asked.near)}{limit}"
         sentence = f"{sentence[:-1]}{limit}."
@@ -356,8 +359,8 @@ def _near(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) ->
     if _time(asked) is not None:
         return _between(questions, replace(asked, radius_m=radius, what=None), options)
     return questions.near(
-        asked.near, radius, map_id=asked.map_id, area=asked.area, labels=options.labels, kinds=options.kinds,
-        states=options.states or asked.states, k=options.k,
+        asked.near, radius, map_id=asked.map_id, area=asked.area, labels=options.labels,
+        kinds=options.kinds or asked.kinds, states=options.states or asked.states, k=options.k,
     )  # fmt: skip
 
 
@@ -418,7 +421,7 @@ def _how_often(questions: Questions, asked: ParsedQuestion, options: ReplyOption
 
 
 def _how_many(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
-    found = questions.how_many(asked.what, **_place(asked), between_ns=_time(asked))
+    found = questions.how_many(asked.what, **_place(asked), between_ns=_time(asked), kinds=asked.kinds)
     return replace(found, past=asked.past)
 
 
@@ -438,6 +441,7 @@ _WHERE, _WHEN = ("near", "beside", "area"), ("between", "since")
 _USED: dict[str, tuple[str, ...]] = {
     "last_seen": _WHERE,
     "first_seen": _WHERE,
+    "left": _WHERE,
     "still_there": _WHERE,
     "pose_to": _WHERE,
     "how_often": (*_WHERE, *_WHEN),
@@ -458,6 +462,7 @@ _USED: dict[str, tuple[str, ...]] = {
 _ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
     "first_seen": lambda questions, asked, _: questions.first_seen(_needed(asked), **_place(asked)),
+    "left": lambda questions, asked, _: questions.departure(_needed(asked), **_place(asked)),
     "still_there": lambda questions, asked, _: questions.still_there(_needed(asked), **_place(asked)),
     "how_often": _how_often,
     "how_many": _how_many,

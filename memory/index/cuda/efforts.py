@@ -17,7 +17,7 @@ _FIRST = Effort(16, 512)
 _MOST_RERANK, _SCAN_RERANK, _MOST_SCANNED = 4096, 1024, 8192
 # Room for the rows of the cells that a query reads, relative to the average.
 _ROOM = 5 / 3
-# Nanoseconds on an NVIDIA H200 (benchmarks/results/memory_cuda-cuda.json): a call, a query, a row whose code
+# Nanoseconds on an NVIDIA H200 (commit fa5fc2073): a call, a query, a row whose code
 # is read in cells or in a scan, a row that is compared exactly, and a row when all are compared. The last one
 # moves 2,560 bytes at 256 dimensions and about 4 TB/s.
 _CALL, _QUERY, _CELL_ROW, _SCAN_ROW, _COMPARED, _EXACT_ROW = 42_000.0, 400.0, 0.1, 0.03, 1.0, 0.65

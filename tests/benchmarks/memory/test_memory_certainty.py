@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.memory.certainty import coverage, locate, past_cases, revisits
+from benchmarks.memory.certainty import coverage, locate, revisits
 
 
 def test_a_pose_is_right_within_2_m_and_5_degrees() -> None:
@@ -60,13 +60,3 @@ def test_a_failed_command_names_its_output(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="stats ended with status 2"):
         revisits.run_quietly(main, "stats", tmp_path / "missing")
-
-
-def test_an_object_that_came_back_is_a_case_and_a_drive_with_scans_is_one_count() -> None:
-    labels = "0 3 Car 0\n1 3 Car 0\n700 3 Car 0\n0 4 Van 0\n5 -1 DontCare 0\n20 4 Van 0\n"
-    drive = past_cases._of_labels("drive", labels)
-    assert (drive.seconds, sorted(drive.seen or {})) == (70.0, [3, 4])
-    row = past_cases.row_of(drive)
-    assert (row["objects"], row["again"], row["counts"]) == (2, [2, 1, 1], 0)
-    unknown = past_cases.row_of(past_cases.Drive("drive", 5.0, None, True))
-    assert (unknown["objects"], unknown["again"], unknown["counts"]) == (None, None, 1)

@@ -62,38 +62,3 @@ def test_memory_of_files_is_that_of_a_process_of_its_own(load: Any, tmp_path: Pa
     assert case["own_bytes"] > 0
     assert case["peak_bytes"] > 0
     assert list(tmp_path.iterdir()) == [out]
-
-
-@pytest.mark.slow
-def test_quality_result_holds_every_way_to_merge(load: Any, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    out, quality = tmp_path / "quality.json", load("merging.merging_quality")
-    arguments = ["--quick", "--seeds", "2", "--threads", "1", "--out", str(out)]
-    assert quality.main([*arguments, "--pairs", "texts"]) == 0
-    assert quality.main([*arguments, "--pairs", "views", "--keep"]) == 0
-    values = json.loads(out.read_text())
-    assert list(values["pairs"]) == ["views", "texts"]
-    for pair in values["pairs"].values():
-        singles = ["base", *(f"tuned for {task}" for task in pair["tasks"]), "joint training"]
-        assert list(pair["rows"]) == [*singles, *quality.GRIDS]
-        for row in pair["rows"].values():
-            assert row["both"]["mean"] == pytest.approx(
-                sum(row[task]["mean"] for task in pair["tasks"]) / 2, abs=1e-5
-            )
-        for name, chosen in pair["settings"].items():
-            assert all(choice in quality.GRIDS[name][1] for choice in chosen)
-
-
-def test_texts_are_cut_without_overlap(load: Any) -> None:
-    tasks = load("merging.tasks")
-    text = "".join(chr(33 + index // 1000) for index in range(20_000))
-    parts = tasks.cut(text)
-    blocks = {name: {int(code) - 2 for code in part.after.unique()} for name, part in parts.items()}
-    assert blocks == {
-        "training": {*range(8), *range(10, 18)},
-        "validation": {8, 18},
-        "test": {9, 19},
-    }
-    # No window of the training part reaches into the blocks of the others, nor the other way round.
-    for name, part in parts.items():
-        assert {int(code) - 2 for code in part.before.unique()} == blocks[name]
