@@ -138,6 +138,10 @@ class Detector:
         Raises:
             CheckpointError: unknown weights, a corrupt file, or weights of another configuration.
         """
+        if fast is not False and str(device).startswith("cuda"):
+            from sparse_core.kernels.precompile import start_triton
+
+            start_triton()  # Beside reading the weights.
         network = load_weights(name_or_path)
         return cls(network, device=device, fast=fast, precision=precision, overflow=overflow)
 

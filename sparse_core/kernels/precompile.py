@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -56,21 +56,54 @@ def compile_ahead(listed: Path, device_index: int) -> Future[None]:
     """
     import torch
 
-    done: Future[None] = Future()
     if os.environ.get("TRITON_INTERPRET") == "1":
+        done: Future[None] = Future()
         done.set_result(None)
         return done
     major, minor = torch.cuda.get_device_capability(device_index)
+    started = start_triton()
 
     def work() -> None:
+        started.result()
+        _compile_list(listed, 10 * major + minor)
+
+    return _beside("kernels-ahead", work)
+
+
+@cache
+def start_triton() -> Future[None]:
+    """Import Triton beside the caller, once per process, with what its first launch takes longest for.
+
+    That is a hash of its compiler (half a gigabyte) and, once per machine, a run of the C compiler. Neither
+    holds up other threads.
+
+    Returns:
+        A future that completes without an error.
+    """
+
+    def work() -> None:
+        from triton.runtime.cache import triton_key
+        from triton.runtime.driver import driver
+
+        triton_key()
+        _ = driver.active  # Makes the driver.
+
+    return _beside("start-triton", work)
+
+
+def _beside(name: str, work: Callable[[], None]) -> Future[None]:
+    """Run a function in a thread; its errors are left for the first launch."""
+    done: Future[None] = Future()
+
+    def run() -> None:
         try:
-            _compile_list(listed, 10 * major + minor)
+            work()
         except Exception:
-            _LOG.debug("kernels are compiled when they are launched", exc_info=True)
+            _LOG.debug("%s failed: Triton does it at the first launch", name, exc_info=True)
         finally:
             done.set_result(None)
 
-    threading.Thread(target=work, name="kernels-ahead", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return done
 
 
@@ -92,8 +125,10 @@ def _compile_list(listed: Path, capability: int) -> None:
             known.append(job)
         else:
             rest.append(entry)
+    # Kernels with arguments of the same types share a launcher.
+    distinct = {str(list(job.source.signature.values())): job for job in known}
     with ThreadPoolExecutor(_cores()) as pool:
-        list(pool.map(_make_launcher, known))
+        list(pool.map(_make_launcher, distinct.values()))
     if rest and hasattr(os, "fork") and _cores() >= _FEWEST_CORES:
         _compile_in_process(rest, capability)
     done.parent.mkdir(parents=True, exist_ok=True)

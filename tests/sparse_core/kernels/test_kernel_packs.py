@@ -40,6 +40,15 @@ listed = Path(sys.argv[1])
 jobs = [job_of(entry, 90) for entry in json.loads(listed.read_text())]
 write_pack(pack_path(listed, 90), jobs)
 """
+LAUNCHERS = """
+import sys
+from pathlib import Path
+from sparse_core.kernels import precompile
+made = []
+precompile._make_launcher = made.append
+precompile._compile_list(Path(sys.argv[1]), 90)
+assert [job.source.name for job in made] == ["add_kernel"], made
+"""
 COMPILE = """
 import sys
 from pathlib import Path
@@ -90,6 +99,15 @@ def test_what_has_changed_is_not_taken_from_a_pack(tmp_path: Path, repository: P
     # Left to its launch, or compiled by a process beside: never the code of the source before.
     packed = next(iter(read_pack(next(tmp_path.glob("*.tar.xz"))).values()))
     assert all(code.read_bytes() != packed.code for code in made(tmp_path / "second", "cubin"))
+
+
+def test_kernels_of_the_same_types_share_a_launcher(tmp_path: Path, repository: Path) -> None:
+    listed, source = tmp_path / "list.json", tmp_path / "packed_sample.py"
+    listed.write_text(json.dumps([ENTRY, ENTRY | {"constants": [[[3], 128]]}]))
+    source.write_text(KERNEL.format(added=1.0))
+    run(PACK, listed, tmp_path / "first", repository)
+    run(LAUNCHERS, listed, tmp_path / "second", repository)
+    assert len(made(tmp_path / "second", "cubin")) == 2
 
 
 def test_no_pack_is_no_fault(tmp_path: Path) -> None:
