@@ -83,8 +83,9 @@ def _case(name: str, detector: Detector, scans: Sequence[FloatArray], times: lis
     """Measure the boxes of a range, and those that more limits would find."""
     reached: Counter[str] = Counter()
     sure = lost = 0
+    raised = detector.with_limits(MORE)
     for scan in scans:
-        found, more = detector(scan), detector.with_limits(MORE)(scan).filter(min_score=SURE)
+        found, more = detector(scan), raised(scan).filter(min_score=SURE)
         reached.update(found.limits_reached)
         sure += len(more)
         lost += missing(found, more)

@@ -4,8 +4,9 @@
     python -m benchmarks.questions.answers --show wrong
 
 Stores: a flat over three weeks (``sets/home_store.txt``), the town of ``recall demo``, and three real drives
-(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh``, ``ranked`` and ``later`` are about the
-first two. Each line of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
+(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh``, ``ranked``, ``later`` and ``visitor``
+are about the first two. Each line of ``sets/*.txt`` is a question and the answers that are accepted,
+separated by spaces:
 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
     set:KEY,KEY?      the answer lists exactly these; a question mark marks an optional one, ``*`` any summary
@@ -42,7 +43,15 @@ from memory import Filter, Memory, MemoryStore
 from memory.cli import main as recall
 from memory.exchange.times import parse_time
 from memory.questions import Questions
-from memory.questions.answers import Changed, HowMany, HowOften, SearchResult, StillThere, Summary
+from memory.questions.answers import (
+    Changed,
+    Departure,
+    HowMany,
+    HowOften,
+    SearchResult,
+    StillThere,
+    Summary,
+)
 from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.ranking import Ordering
 from memory.questions.replying import Reply, ReplyOptions, reply
@@ -114,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 #: Sets that the grammar was not written for when they were first asked.
-_ASIDE = ("held-out", "fresh", "ranked", "later")
+_ASIDE = ("held-out", "fresh", "ranked", "later", "visitor")
 _ROWS = ("home", "town", "drives", *_ASIDE)
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 
@@ -260,7 +269,10 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     if word == "no":
         return nothing or not here
     if word in ("gone", "unknown"):
-        return isinstance(found, StillThere) and (found.state in AWAY if word == "gone" else not nothing)
+        if not isinstance(found, StillThere | Departure) or found.memory is None:
+            return False
+        state = found.state if isinstance(found, StillThere) else found.memory.state
+        return state in AWAY or word == "unknown"
     if word.isdecimal():
         if isinstance(found, Related):
             return int(word) == len(found.memories)

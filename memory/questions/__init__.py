@@ -2,6 +2,7 @@
 
 from memory.questions.answers import (
     Changed,
+    Departure,
     DrivePose,
     Happened,
     HowMany,
@@ -19,6 +20,7 @@ from memory.questions.ranking import Ordering
 __all__ = [
     "Changed",
     "Comparison",
+    "Departure",
     "Distance",
     "DrivePose",
     "Happened",

@@ -94,6 +94,40 @@ class Sighting(Answer):
 
 
 @dataclass(frozen=True)
+class Departure(Answer):
+    """When an object left its place.
+
+    Attributes:
+        what: object in words.
+        memory: memory of it; ``None`` if there is none.
+        last_seen_ns: time of its last observation.
+        found_gone_ns: time at which it was found gone or moved; ``None`` if that is not known.
+        others: number of other objects of this name that left.
+    """
+
+    question: Literal["left"] = field(default="left", init=False)
+    what: str
+    memory: Memory | None
+    last_seen_ns: int | None = None
+    found_gone_ns: int | None = None
+    others: int = 0
+
+    def __str__(self) -> str:
+        if self.memory is None or self.last_seen_ns is None:
+            return f"No memory of {quoted(self.what)}."
+        subject = name(self.memory)
+        seen = f"It was last seen on {moment(self.last_seen_ns)} at {point(self.memory.position)}"
+        if self.memory.state not in AWAY:
+            return f"I don't know that {subject} left. {seen}."
+        others = f" {plural(self.others, 'other')} left earlier." if self.others else ""
+        if self.found_gone_ns is not None:
+            found = f"{moment(self.found_gone_ns)}, when it was found {STATE_WORDS[self.memory.state]}"
+            return f"{subject} left before {found}. {seen}.{others}"
+        state = {"gone": "is gone", "moved": "has moved away"}[self.memory.state]
+        return f"{subject} {state}. {seen}; when it left is not known.{others}"
+
+
+@dataclass(frozen=True)
 class Nearby(Answer):
     """Memories around a point.
 
@@ -165,9 +199,16 @@ class Changed(Answer):
     moved: tuple[Memory, ...]
 
     def __str__(self) -> str:
+        places = [memory for memory in self.new if memory.kind == "place"]
+        new = [memory for memory in self.new if memory.kind != "place"]
         parts = [
             f"{len(found)} {what} ({listed([name(memory) for memory in found])})"
-            for what, found in (("new", self.new), ("gone", self.gone), ("moved", self.moved))
+            for what, found in (
+                ("new", new),
+                ("new places" if len(places) > 1 else "new place", places),
+                ("gone", self.gone),
+                ("moved", self.moved),
+            )
             if found
         ]
         return f"Since {moment(self.since_ns)}: {', '.join(parts) if parts else 'nothing changed'}."

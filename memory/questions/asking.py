@@ -13,6 +13,7 @@ from memory.observe.views import Views
 from memory.query import Filter, Query
 from memory.questions.answers import (
     Changed,
+    Departure,
     DrivePose,
     Happened,
     HowMany,
@@ -32,7 +33,7 @@ from memory.questions.reading.understanding import ParsedQuestion, understand
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
 from memory.questions.relations import SpatialQuestions
 from memory.questions.visits import visits_of
-from memory.questions.whereabouts import latest, still_there
+from memory.questions.whereabouts import departure, latest, still_there
 from memory.store import MemoryStore
 from memory.types import Kind, Memory, State, check_integer, check_numbers
 from memory.wording.words import name
@@ -127,6 +128,25 @@ class Questions(SpatialQuestions):
         best = min(found, key=lambda memory: (memory.first_sight_ns, memory.id))
         when, alike = best.first_sight_ns, meant.similarity(best)
         return Sighting("first_seen", meant.words, best, when, meant.how, alike)
+
+    def departure(
+        self,
+        what: What,
+        *,
+        map_id: str | None = None,
+        near: tuple[float, ...] | None = None,
+        radius_m: float | None = None,
+        area: str | None = None,
+    ) -> Departure:
+        """Find when an object left: after its last observation and before it was found gone or moved.
+
+        Args:
+            what: see the class; of several objects, the one that left last is meant.
+            map_id: ``None`` for all maps.
+            near, radius_m: place in metres; the closest object is meant then.
+        """
+        meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m), area=area)
+        return departure(self._store, self._meanings, meant, near)
 
     def sightings(self, what: What, *, map_id: str | None = None, limit: int = 64) -> list[Memory]:
         """Return at most ``limit`` memories of an object, the latest first."""
@@ -279,6 +299,7 @@ class Questions(SpatialQuestions):
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
         area: str | None = None,
+        kinds: Sequence[Kind] | None = None,
     ) -> HowMany:
         """Count memories by label and state, and the distinct objects among them.
 
@@ -290,10 +311,12 @@ class Questions(SpatialQuestions):
             map_id: ``None`` for all maps.
             between_ns: time range of the observations, both ends included.
             near, radius_m: place in metres.
+            kinds: of the memories if ``what`` is ``None``; ``None`` for all kinds.
         """
         circle = circle_of(near, radius_m)
         if what is None:
-            meant = Target("", "text", Filter(map_id=map_id, between_ns=between_ns, circle=circle, area=area))
+            wanted = Filter(map_id=map_id, between_ns=between_ns, circle=circle, area=area, kinds=kinds)
+            meant = Target("", "text", wanted)
         else:
             meant = self._meanings.of(what, map_id, between_ns, circle, area)
         if meant.ids is None:

@@ -15,7 +15,7 @@ from memory.terms import fold
 from memory.types import Kind
 
 #: Questions about one memory.
-OF_ONE = ("last_seen", "first_seen", "still_there", "pose_to")
+OF_ONE = ("last_seen", "first_seen", "left", "still_there", "pose_to")
 #: Kinds that are in an area; places are what areas are made of.
 _THINGS: tuple[Kind, ...] = ("object", "note", "event")
 

@@ -12,8 +12,10 @@ from memory.questions.answers import (
     SIMILAR_TO,
     Answer,
     Changed,
+    Departure,
     DrivePose,
     Happened,
+    HowOften,
     SearchResult,
     Sighting,
     Similar,
@@ -233,9 +235,10 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
         if head is not None:
             return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
         return f"{unknown} {_examples(questions)} {_store_contents(questions)}"
-    if isinstance(found, Sighting | DrivePose | StillThere):
+    if isinstance(found, Sighting | Departure | DrivePose | HowOften | StillThere):
         # The object may be known elsewhere, so name the place.
         limit = "" if parsed.map_id is None else f" in map {parsed.map_id}"
+        limit = limit if parsed.area is None else f" in area {parsed.area}{limit}"
         if parsed.near is not None and parsed.radius_m is not None:
             limit = f" within {parsed.radius_m:g} m of {point(parsed.near)}{limit}"
         sentence = f"{sentence[:-1]}{limit}."
@@ -364,7 +367,7 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
         return _answer_between(questions, replace(parsed, radius_m=radius, what=None), options)
     return questions.near(
         parsed.near, radius, map_id=parsed.map_id, area=parsed.area, labels=options.labels,
-        kinds=options.kinds, states=options.states or parsed.states, k=options.k,
+        kinds=options.kinds or parsed.kinds, states=options.states or parsed.states, k=options.k,
     )  # fmt: skip
 
 
@@ -432,7 +435,7 @@ def _answer_how_often(questions: Questions, parsed: ParsedQuestion, options: Rep
 
 
 def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
-    found = questions.how_many(parsed.what, **_place(parsed), between_ns=_time(parsed))
+    found = questions.how_many(parsed.what, **_place(parsed), between_ns=_time(parsed), kinds=parsed.kinds)
     return replace(found, past=parsed.past)
 
 
@@ -452,6 +455,7 @@ _PLACE_PARTS, _TIME_PARTS = ("near", "beside", "area"), ("between", "since")
 _SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
     "last_seen": _PLACE_PARTS,
     "first_seen": _PLACE_PARTS,
+    "left": _PLACE_PARTS,
     "still_there": _PLACE_PARTS,
     "pose_to": _PLACE_PARTS,
     "how_often": (*_PLACE_PARTS, *_TIME_PARTS),
@@ -472,6 +476,7 @@ _SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
 _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, parsed, _: questions.last_seen(_object_of(parsed), **_place(parsed)),
     "first_seen": lambda questions, parsed, _: questions.first_seen(_object_of(parsed), **_place(parsed)),
+    "left": lambda questions, parsed, _: questions.departure(_object_of(parsed), **_place(parsed)),
     "still_there": lambda questions, parsed, _: questions.still_there(_object_of(parsed), **_place(parsed)),
     "how_often": _answer_how_often,
     "how_many": _answer_how_many,

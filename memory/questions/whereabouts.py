@@ -11,7 +11,8 @@ from memory.merging.robots import BELIEVED, weights_of
 from memory.observe.presence import Presence, PresenceOptions, look_again
 from memory.observe.views import Views
 from memory.query import Filter
-from memory.questions.answers import StillThere
+from memory.questions.answers import Departure, StillThere
+from memory.questions.guarantee.history import last_free_ns
 from memory.questions.meaning import Meanings, Target
 from memory.store import MemoryStore
 from memory.types import AWAY, Memory
@@ -66,6 +67,22 @@ def still_there(
         return StillThere(meant.words, known, "unknown", None, presence.reasons[:1])
     moved_to = None if presence.moved_to is None else seen[presence.moved_to]
     return StillThere(meant.words, known, presence.state, presence.probability, presence.reasons, moved_to)
+
+
+def departure(
+    store: MemoryStore, meanings: Meanings, meant: Target, near: tuple[float, ...] | None
+) -> Departure:
+    """Find when an object left; see :meth:`memory.questions.Questions.departure`."""
+    if near is not None:
+        found, others = _closest(meanings, meant, near), 0
+    else:
+        seen = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN)
+        left = [memory for memory in seen if memory.state in AWAY]
+        found = max(left, key=lambda memory: memory.last_sight_ns, default=latest(store, meanings, meant))
+        others = max(len(left) - 1, 0)
+    if found is None:
+        return Departure(meant.words, None)
+    return Departure(meant.words, found, found.last_sight_ns, last_free_ns(store, found), others)
 
 
 def _closest(meanings: Meanings, meant: Target, near: tuple[float, ...]) -> Memory | None:

@@ -109,10 +109,12 @@ def repeat_rows(counts: Tensor) -> RepeatedRows:
 
 def size_of(count: Tensor) -> int:
     """Return an integer tensor of one element as a size that is not negative."""
-    value = count.item()
-    torch._check(value >= 0)
-    assert isinstance(value, int | torch.SymInt)
-    return value
+    value: Any = count.item()
+    # Only tracing needs the fact, and torch's check imports sympy, which takes half a second.
+    if not isinstance(value, int):
+        torch._check(value >= 0)
+    size: int = value
+    return size
 
 
 class Chunks(NamedTuple):

@@ -302,6 +302,7 @@ _ASKED = {
     "changed": "changed_since",
     "how-often": "how_often",
     "how-many": "how_many",
+    "left": "left",
     "still-there": "still_there",
     "summarise": "summarise",
     "similar": "similar_situations",

@@ -38,6 +38,8 @@ _SEEN_NOW = ("see", "sees", "visible", "in view", "known", "stored", "recorded",
 #: Deeds of *anyone*; without them, *anyone* is the object of the question.
 _DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
+#: Words for objects, not for all memories.
+_THINGS = ("thing", "things", "object", "objects", "item", "items")
 #: Words after *newest* that mean the last observation, not the last object to appear.
 _OBSERVATIONS = ("memory", "memories", "observation", "observations", "sighting", "sightings")
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.
@@ -90,6 +92,10 @@ class Parse:
     def has(self, *kinds: str) -> bool:
         """Return True if there is a function word of one of these classes."""
         return any(chunk.kind in kinds for chunk in self.functions)
+
+    def means_objects(self) -> bool:
+        """Return True for *things* or *objects*, which are not the places that the robot visited."""
+        return any(chunk.kind == "ANYTHING" and chunk.text.lower() in _THINGS for chunk in self.functions)
 
 
 def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
@@ -191,6 +197,7 @@ _INTENTS = (
     Intent("how_often", "LONG SEE", target=True),
     Intent("first_seen", "LONG", target=True),
     Intent("how_many", "COUNT", also="MOVE|LEFT|STILL|APPEAR|HAPPEN"),
+    Intent("left", "WHEN|SINCE MOVE|LEFT", target=True, also="LAST|HAPPEN"),
     Intent("last_seen", "WHERE MOVE|LEFT|GO|STAY", target=True, also="LAST|WHEN"),
     Intent("pose_to", "GO", target=True, first="GO|HOW|SHOW", also="FIND|NEAREST|WHERE"),
     Intent("first_seen", "FIRST|SINCE", target=True, also="WHEN|WHERE|APPEAR|HAPPEN"),
@@ -198,6 +205,7 @@ _INTENTS = (
     Intent("nearest", "NEAREST", target=True, also="WHERE|FIND"),
     Intent("nearest", "NEAREST", target=False),
     Intent("last_seen", "WHERE|WHEN|POSITION", target=True, also="LAST|FIND|WHERE|WHEN|HAPPEN"),
+    Intent("search", "WHICH|SHOW|WHAT STILL", target=True),
     Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
@@ -280,7 +288,9 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
         to = any(each.kind == "TO" for each in chunks[max(place - 2, 0) : place])
         closest_to = before == "NEAREST" and (target is not None or words.endswith((" to", " from")))
         nearest_to = nearest and (to or closest_to)
-        if before in PREPOSITIONS and _may_follow(landmarks, before):
+        if words == "before":
+            unparsed.append(chunk)  # Before an object was seen: a time that is not known.
+        elif before in PREPOSITIONS and _may_follow(landmarks, before):
             landmarks.append(Chunk(before, chunk.text))
         elif before == "AND" and landmarks and landmarks[-1].kind == "BETWEEN":
             landmarks.append(Chunk("BETWEEN", chunk.text))

@@ -42,7 +42,7 @@ _CLASSES: Mapping[str, str] = {
         by, passed by, come across, came across, look at, looked at, known, found, sighting, sightings,
         sighting of, sight of, pass, passed, pass through, passed through, drive past, drive through,
         drove through, run into, ran into, bump into, bumped into, come by, cross paths with, be seen,
-        visit, visited, been to
+        visit, visited, been to, walk past, walked past, walk by, walked by, go past, went past, come past
     """,
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """

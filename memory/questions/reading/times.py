@@ -77,8 +77,8 @@ def span_of(phrase: str, now_ns: int) -> Span:
     """Return the time range of a phrase.
 
     A weekday is the latest one, today included; ``last Tuesday`` is the latest before today. A clock time
-    without a day is the latest one and lasts a minute. Morning is 5 to 12 h, afternoon until 18 h, evening
-    until 22 h, night until 5 h.
+    without a day is the latest one. It lasts a minute, or a second if it has seconds. Morning is 5 to 12 h,
+    afternoon until 18 h, evening until 22 h, night until 5 h.
 
     Raises:
         ValueError: the phrase is not a known time.
@@ -107,7 +107,7 @@ def _span(words: str, found: re.Match[str], now_ns: int) -> Span:
         start = (today if date is None else _day(date, today)) + _clock(clock)
         if date is None and start > now_ns:
             start -= _DAY
-        return _within(start, start + 60 * _SECOND - 1)
+        return _within(start, start + (1 if clock.count(":") == 2 else 60) * _SECOND - 1)
     if part:
         first, last = _PARTS[part]
         start = today if date is None else _day(date, today)

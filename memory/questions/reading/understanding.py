@@ -220,8 +220,15 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return found
     if parsed.question == "search" and parsed.has("MOVE", "LEFT"):
         found.states = AWAY
+    if parsed.question == "search" and parsed.has("STILL"):
+        found.states = ("present",)
     if parsed.question == "changed_since":
         found.changes = _changes_of(parsed)
+    if parsed.question == "first_seen" and parsed.has("LONG") and found.past and not parsed.has("HAVE"):
+        found.question = "how_often"  # How long was it there?
+    if found.what is None and parsed.means_objects():
+        found.kinds = ("object", "event")
+        found.question = "search" if found.question == "summarise" else found.question
     timed = found.between is not None or found.since is not None
     if parsed.question == "appeared":
         found.question = "search" if timed else "first_seen"
@@ -234,6 +241,9 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
     if parsed.question == "search" and not parsed.functions:
         found.typed = rest
+    if parsed.question == "still_there" and timed and parsed.has("MOVE", "LEFT"):
+        # The answer has the last observation and the time of the change, so it covers any time asked for.
+        found.question, found.between, found.since = "left", None, None
     _check_point(found)
     return _completed(found, now_ns)
 

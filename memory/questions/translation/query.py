@@ -25,6 +25,7 @@ MOST_NTH = 4
 QUESTIONS: Mapping[str, str] = {
     "last_seen": "where and when what was last seen",
     "first_seen": "where and when what was first seen, how long it has been there",
+    "left": "when what left: its last observation, and when it was found gone",
     "still_there": "whether what is still there",
     "how_many": "how many of what there are, also: is there any",
     "how_often": "how often and how long what was seen",

@@ -126,8 +126,8 @@ class QueryBody(Body):
 
 #: Names of questions.
 QUESTIONS = (
-    "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many", "still_there",
-    "summarise", "similar_situations", "seen_before", "been_here", "pose_to", "search",
+    "last_seen", "first_seen", "near", "between", "changed_since", "how_often", "how_many", "left",
+    "still_there", "summarise", "similar_situations", "seen_before", "been_here", "pose_to", "search",
 )  # fmt: skip
 
 

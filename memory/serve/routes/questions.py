@@ -20,7 +20,7 @@ from memory.store import MemoryStore
 
 #: Fields of a named question, which a question in words does not accept.
 _PARTS = ("what", "near", "radius_m", "polygon", "between", "since")
-_ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "still_there", "pose_to")
+_ABOUT_SOMETHING = ("last_seen", "first_seen", "how_often", "left", "still_there", "pose_to")
 
 
 def asked_of(body: AskBody, options: ServeOptions, store: MemoryStore) -> ParsedQuestion:

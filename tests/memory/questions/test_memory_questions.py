@@ -15,6 +15,7 @@ from memory.errors import DimensionError, UnknownMemoryError
 from memory.observe.views import Views
 from memory.query import Filter
 from memory.questions import Questions
+from memory.questions.replying import reply
 from memory.questions.visits import visits_of
 from memory.search.attention import SHARPNESS
 from memory.store import MemoryStore
@@ -293,6 +294,37 @@ def test_still_there_by_looks_later_sights_and_the_stored_state(store: MemorySto
     # Sights in another map say nothing.
     other = ask.still_there("Cup", observations=[seen("Cup", 150, 1.0, map_id="attic")])
     assert other.probability is None
+
+
+def test_departures_name_the_last_observation_and_when_it_was_found_gone(
+    store: MemoryStore, ask: Questions
+) -> None:
+    store.add([
+        seen("Cup", 0, 1), seen("Box", 10, 2, state="gone"), seen("Pen", 20, 3),
+        seen("Pen", 5, 6, state="moved"),
+    ])  # fmt: skip
+    says(ask.departure("Cup"), "I don't know that Cup (memory 1) left. It was last seen on")
+    says(ask.departure("Box"), "Box (memory 2) is gone.", "when it left is not known")
+    says(ask.departure("Pen"), "Pen (memory 4) has moved away.")
+    assert "unicorn" in str(ask.departure("unicorn"))
+    store.mark([3], "gone", at_ns=START + 50 * S)
+    pen = ask.departure("Pen")
+    assert (pen.memory.id, pen.found_gone_ns, pen.others) == (3, START + 50 * S, 1)  # type: ignore[union-attr]
+    says(pen, "Pen (memory 3) left before", "when it was found gone", "1 other left earlier")
+    assert ask.departure("Pen", near=(6.0, 0.0), radius_m=1.0).memory.id == 4  # type: ignore[union-attr]
+
+
+def test_things_are_no_places_of_the_robot(store: MemoryStore, ask: Questions) -> None:
+    store.add([seen("Cup", 0, 1), seen("", 1, 2, kind="place"), seen("Box", 2, 3)])
+
+    def told(question: str) -> str:
+        return reply(ask, ask.understand(question, START + 60 * S)).sentence
+
+    assert told("how many objects are there?").startswith("2 memories")
+    assert told("list all things").startswith("2 memories")
+    assert told("how many memories are there?").startswith("3 memories")
+    changed = told("what changed since 2000-01-01?")
+    assert "2 new (Cup (memory 1) and Box (memory 3)), 1 new place (place (memory 2))" in changed
 
 
 def test_a_thing_that_has_moved_is_found_elsewhere(store: MemoryStore, ask: Questions) -> None:

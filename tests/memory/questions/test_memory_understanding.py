@@ -96,6 +96,11 @@ PHRASINGS: list[tuple[str, dict[str, Any]]] = [
     ("how long has the van been there?", about("first_seen", "van")),
     ("where did you see the van for the first time", about("first_seen", "van")),
     ("first sighting of a cyclist", about("first_seen", "cyclist")),
+    # When it left.
+    ("when did the van leave?", about("left", "van")),
+    ("when was the mug taken away?", about("left", "mug")),
+    ("since when is the car at (34, 9) gone?", about("left", "car", **AT)),
+    ("has the van moved since yesterday?", about("left", "van")),
     # Whether it is still there.
     ("is the Car still there?", about("still_there", "Car")),
     ("is the car at (34, 9) still there?", about("still_there", "car", **AT)),
@@ -146,6 +151,7 @@ PHRASINGS: list[tuple[str, dict[str, Any]]] = [
     ("how frequently do you see cyclists?", about("how_often", "cyclists")),
     ("how long did you see the dog?", about("how_often", "dog")),
     ("how long was the dog visible?", about("how_often", "dog")),
+    ("how long was the van there?", about("how_often", "van")),
     ("how often is the gate seen on Tuesday", about("how_often", "gate", between=day("2026-01-06"))),
     ("how-often Car", about("how_often", "Car")),
     # What changed.
