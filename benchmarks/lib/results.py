@@ -45,7 +45,6 @@ _UNREAD: dict[str, frozenset[str]] = {
     "large": frozenset({"loading"}),
     "locate": frozenset({"sides"}),
     "memory": frozenset({"build_s"}),
-    "places": frozenset({"answerable", "median_distance_m"}),
     "retention": frozenset({"agreement", "merged", "questions"}),
     "sentences": frozenset({"by_conversation"}),
     "serve": frozenset({"samples"}),

@@ -15,7 +15,6 @@ from benchmarks.publish.text import (
     markdown_table,
     microseconds,
     pivot,
-    spread,
 )
 
 
@@ -30,18 +29,6 @@ _FEW = (1, 16, 32, 128, 1024, 4096, 16384, 65536)
 _ROWS = (1, 8, 16, 32, 128, 1024, 4096, 8192, 16384, 65536)
 _WEIGHTS = ((768, 768), (3072, 768), (1024, 4096), (4096, 4096), (11008, 4096), (4096, 14336))
 _IN_GRAPH = "microseconds/{} in a graph/median"
-_ACCURACY = {
-    "dense": "dense",
-    "dense, trained on": "dense, trained as long as the rows below",
-    "magnitude": "magnitude",
-    "Wanda": "Wanda",
-    "SparseGPT": "SparseGPT",
-    "permuted": "permuted, magnitude",
-    "permuted, SparseGPT": "permuted, SparseGPT",
-    "fixed masks": "magnitude, then trained with fixed masks",
-    "SR-STE": "SR-STE",
-    "SR-STE, distilled": "SR-STE, distilled",
-}
 
 
 def _layer_grid(
@@ -86,16 +73,6 @@ def _eager(values: Values) -> str:
 def _way(case: Values) -> str:
     method = str(case["method"]).split(" ")[0]
     return {"cuda": "few rows", "vendor": "cuSPARSELt"}.get(method, method)
-
-
-def _accuracy(values: Values) -> str:
-    cases = {(c["model"], c["pattern"]): c["rows"] for c in values["cases"] if c["pattern"] in ("2:4", "1:4")}
-    rows = [
-        [label, *(spread(1, 100)(rows[name]["accuracy"]) for rows in cases.values())]
-        for name, label in _ACCURACY.items()
-        if all(name in rows for rows in cases.values())
-    ]
-    return markdown_table(["test accuracy, %", *(f"{model}, {pattern}" for model, pattern in cases)], rows)
 
 
 BLOCKS: dict[str, Block] = {
@@ -160,5 +137,4 @@ BLOCKS: dict[str, Block] = {
             Column("torch, both directions, µs", "microseconds/torch, both directions/median", microseconds),
         ),
     ),
-    "nm-accuracy": Text(("pruning-accuracy",), _accuracy),
 }

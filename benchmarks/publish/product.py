@@ -293,18 +293,6 @@ BLOCKS: dict[str, Block] = {
     ),
     "memory-moving": Text(("memory-cpu",), _moving),
     "memory-retention": Table("retention-cpu", "shares", _retention),
-    "memory-places": Table(
-        "places-cpu",
-        lambda values: list(values["sides"].items()),
-        lambda values: [
-            Column("recall@1 within 0.5 m", (0,)),
-            *(
-                Column(f"gap of {gap['gap_frames']} frames", (1, "gaps", index, "recall_at_1"), ".3f")
-                for index, gap in enumerate(next(iter(values["sides"].values()))["gaps"])
-            ),
-            Column("ms per frame", (1, "ms_a_frame"), ".1f"),
-        ],
-    ),
     "drive": Table(
         "drive-cpu",
         _stores,

@@ -104,48 +104,41 @@ def memories_from_frame(
     Raises:
         ValueError, TypeError: a field is missing or wrong, the frame has no pose, or no time is known.
     """
-    for name in _FIELDS:
-        if not isinstance(record.get(name), list):
-            raise ValueError(f"{name} must be a list, got {record.get(name)!r}")
-    boxes, scores, labels = (record[name] for name in _FIELDS)
-    if not len(boxes) == len(scores) == len(labels):
-        raise ValueError(
-            f"boxes, scores and labels differ in length: {len(boxes)}, {len(scores)}, {len(labels)}"
-        )
+    boxes, scores, labels = _fields_of(record)
     frame = check_text("frame", record.get("frame") or str(position))
     pose = _pose_of(record, frame, position, options)
     vectors = _vectors_of(record, len(boxes), options)
     least = _least_scores(record, labels, options)
     tracks, seen = _tracks_of(record, len(boxes))
     velocities = _velocities_of(record, len(boxes), pose)
-    kept = [
+    rows = [
         row
         for row, score in enumerate(check_numbers("scores", scores, len(scores)))
         if score >= least[row] and seen[row]
     ]
-    placed = scenes is not None and pose is not None and options.places and _has_place(record)
-    if not kept and not placed:
+    has_place = scenes is not None and pose is not None and options.places and _has_place(record)
+    if not rows and not has_place:
         return []
-    moment = moment_of(record, pose, position, options)
-    names = [check_text(f"labels[{row}]", labels[row]) for row in kept]
-    numbers = np.array([_box(boxes[row], row) for row in kept], np.float64).reshape(-1, 7)
-    stands = Pose() if pose is None else pose
+    time_ns = moment_of(record, pose, position, options)
+    names = [check_text(f"labels[{row}]", labels[row]) for row in rows]
+    numbers = np.array([_box(boxes[row], row) for row in rows], np.float64).reshape(-1, 7)
+    known_pose = Pose() if pose is None else pose
     common: dict[str, Any] = {
-        "time_ns": moment,
-        "covariance": stands.covariance,
-        "map_id": options.map_id if stands.map_id is None else stands.map_id,
+        "time_ns": time_ns,
+        "covariance": known_pose.covariance,
+        "map_id": options.map_id if known_pose.map_id is None else known_pose.map_id,
         "evidence": check_text("source", record.get("source") or ""),
         "provenance": options.provenance,
     }
-    stood = {} if pose is None else {"seen_from": _sensor_pose(pose)}
+    payload = {"frame": frame, **({} if pose is None else {"seen_from": _sensor_pose(pose)})}
     captions = captions_of(numbers, names)
     paths = [] if crops is None else crops.paths(record, len(boxes))
-    pictures = [paths[row] if paths else None for row in kept]
-    looks = [{} for _ in kept] if crops is None else crops.vectors(pictures)
-    found = []
-    for at, row in enumerate(kept):
-        place, yaw = _in_map(numbers[at], stands)
-        found.append(
+    pictures = [paths[row] if paths else None for row in rows]
+    looks = [{} for _ in rows] if crops is None else crops.vectors(pictures)
+    memories = []
+    for at, row in enumerate(rows):
+        place, yaw = _in_map(numbers[at], known_pose)
+        memories.append(
             Memory(
                 **common,
                 position=place,
@@ -157,18 +150,20 @@ def memories_from_frame(
                 confidence=scores[row],
                 payload={
                     "size_m": numbers[at, 3:6].tolist(),
-                    "frame": frame,
-                    **stood,
+                    **payload,
                     **({} if pictures[at] is None else {"crop": str(pictures[at])}),
-                    **_track(tracks, row, options.recording, moment),
+                    **_track(tracks, row, options.recording, time_ns),
                 },
                 **_embedding_fields(options.encoder, None if vectors is None else vectors[row], looks[at]),
             )
         )
-    if placed and scenes is not None and scenes.is_new_place(common["map_id"], stands.map_from_lidar, moment):
-        origin = np.zeros(7)
-        place, yaw = _in_map(origin, stands)
-        found.append(
+    if (
+        scenes is not None
+        and has_place
+        and scenes.is_new_place(common["map_id"], known_pose.map_from_lidar, time_ns)
+    ):
+        place, yaw = _in_map(np.zeros(7), known_pose)
+        memories.append(
             Memory(
                 **common,
                 position=place,
@@ -176,10 +171,23 @@ def memories_from_frame(
                 kind="place",
                 caption=place_caption(names),
                 payload={"frame": frame},
-                embeddings=scenes.vectors(record, numbers, names, [scores[row] for row in kept]),
+                embeddings=scenes.vectors(record, numbers, names, [scores[row] for row in rows]),
             )
         )
-    return found
+    return memories
+
+
+def _fields_of(record: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return boxes, scores and labels of a frame; raise ``ValueError`` if they are no lists of one length."""
+    for name in _FIELDS:
+        if not isinstance(record.get(name), list):
+            raise ValueError(f"{name} must be a list, got {record.get(name)!r}")
+    boxes, scores, labels = (record[name] for name in _FIELDS)
+    if not len(boxes) == len(scores) == len(labels):
+        raise ValueError(
+            f"boxes, scores and labels differ in length: {len(boxes)}, {len(scores)}, {len(labels)}"
+        )
+    return boxes, scores, labels
 
 
 def view_from_frame(record: Mapping[str, Any]) -> list[Memory]:

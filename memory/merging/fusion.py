@@ -103,19 +103,8 @@ def fuse(
     Raises:
         ValueError: no memory, several maps or kinds, or embeddings of different sizes.
     """
-    if not memories:
-        raise ValueError("no memories to fuse. Give at least one")
-    for name in ("map_id", "kind"):
-        found = sorted({getattr(memory, name) for memory in memories})
-        if len(found) > 1:
-            raise ValueError(f"only memories of one {name} can be fused, got {', '.join(found)}")
-    # Order the memories, the most recent first.
-    shares = weights_of(memories, trust).tolist()
-    ranked = sorted(
-        zip(memories, shares, strict=True),
-        key=lambda pair: (pair[1] >= BELIEVED, pair[0].time_ns, pair[0].id or 0),
-        reverse=True,
-    )
+    _check_alike(memories)
+    ranked = _latest_first(memories, trust)
     ordered, weights = [memory for memory, _ in ranked], np.array([share for _, share in ranked])
     latest = ordered[0]
     counts = weights * np.array([memory.count for memory in ordered], dtype=np.float64)
@@ -132,13 +121,14 @@ def fuse(
     payload.update(join_robots(ordered))
     yaw = _mean_yaw(np.array([memory.yaw for memory in ordered]), counts)
     caption = next((memory.caption for memory in ordered if memory.caption), "")
-    last = latest
-    ways = [way for memory in ordered if (way := trajectory_of(memory)) is not None]
-    if len(ordered) > 1 and len(ways) == len(ordered):
+    velocity = latest.velocity
+    trajectories = [found for memory in ordered if (found := trajectory_of(memory)) is not None]
+    if len(ordered) > 1 and len(trajectories) == len(ordered):
+        trajectory = joined(trajectories)
         # The place of a movement is its end, so the last one to see it decides.
-        trajectory = joined(ways)
-        last = ordered[int(np.argmax([way.time_ns[-1] for way in ways]))]
+        last = ordered[int(np.argmax([each.time_ns[-1] for each in trajectories]))]
         position, yaw = (*trajectory.places[-1].tolist(), last.place[2]), last.yaw
+        velocity = last.velocity
         payload.update(trajectory_payload(trajectory, yaw))
         payload["from"] = [*np.round(trajectory.places[0], 2).tolist(), round(latest.place[2], 2)]
         payload["to"] = [round(value, 2) for value in position]
@@ -148,7 +138,7 @@ def fuse(
         position=position,
         yaw=yaw,
         covariance=covariance if any(memory.covariance is not None for memory in ordered) else None,
-        velocity=last.velocity,
+        velocity=velocity,
         map_id=latest.map_id,
         kind=latest.kind,
         label=latest.label,
@@ -168,6 +158,25 @@ def fuse(
         visits=latest.visits if len(ordered) == 1 else join_visits(chain(*map(known_visits, ordered))),
         state=latest.state,
         importance=max(importances, default=None),
+    )
+
+
+def _check_alike(memories: Sequence[Memory]) -> None:
+    """Raise ``ValueError`` without memories, or if they are of several maps or kinds."""
+    if not memories:
+        raise ValueError("no memories to fuse. Give at least one")
+    for name in ("map_id", "kind"):
+        values = sorted({getattr(memory, name) for memory in memories})
+        if len(values) > 1:
+            raise ValueError(f"only memories of one {name} can be fused, got {', '.join(values)}")
+
+
+def _latest_first(memories: Sequence[Memory], trust: Mapping[str, float]) -> list[tuple[Memory, float]]:
+    """Return memories with their weights, the most recent first; those of distrusted robots come last."""
+    return sorted(
+        zip(memories, weights_of(memories, trust).tolist(), strict=True),
+        key=lambda pair: (pair[1] >= BELIEVED, pair[0].time_ns, pair[0].id or 0),
+        reverse=True,
     )
 
 

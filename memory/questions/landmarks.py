@@ -34,108 +34,108 @@ class Surroundings(NamedTuple):
     k: int
 
 
-def located(questions: Questions, asked: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
+def located(questions: Questions, parsed: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
     """Return a question whose words for places are replaced by points, areas, maps and memories.
 
     Raises:
         QuestionError: the pose of the robot or an area is not known.
     """
-    asked = _in_map(questions, _in_area(questions, _at_robot(asked, options), options))
-    if asked.relation is not None and asked.robot is None:
-        asked = _related(questions, asked, options)
-    return asked
+    parsed = _in_map(questions, _in_area(questions, _at_robot(parsed, options), options))
+    if parsed.relation is not None and parsed.robot is None:
+        parsed = _related(questions, parsed, options)
+    return parsed
 
 
-def _at_robot(asked: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
+def _at_robot(parsed: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
     """Return a question with the pose of the robot in place of words such as *near me*."""
-    if asked.robot is None:
-        return asked
+    if parsed.robot is None:
+        return parsed
     if options.pose is None:
-        raise QuestionError("text", pose_missing(asked.robot))
-    if asked.relation is not None:
-        return asked
-    bounded = asked.question != "search" and not by_distance(asked)
-    radius = NEARBY_M if asked.radius_m is None and bounded else asked.radius_m
-    return replace(asked, near=options.pose[:2], radius_m=radius)
+        raise QuestionError("text", pose_missing(parsed.robot))
+    if parsed.relation is not None:
+        return parsed
+    bounded = parsed.question != "search" and not by_distance(parsed)
+    radius = NEARBY_M if parsed.radius_m is None and bounded else parsed.radius_m
+    return replace(parsed, near=options.pose[:2], radius_m=radius)
 
 
-def _in_area(questions: Questions, asked: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
+def _in_area(questions: Questions, parsed: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
     """Return a question whose place is the name of an area as a question about that area."""
-    asked = _about_place(questions, replace(asked, area=asked.area or options.area))
-    if asked.area is not None and asked.map_id is None:
-        asked = replace(asked, map_id=find_area(questions.store.areas(), asked.area, None).map_id)
-    if asked.room is not None:
-        room = area_of(questions, asked.room, asked.map_id)
-        there = {fold(name): name for name in questions.store.maps()}.get(fold(asked.room))
+    parsed = _about_place(questions, replace(parsed, area=parsed.area or options.area))
+    if parsed.area is not None and parsed.map_id is None:
+        parsed = replace(parsed, map_id=find_area(questions.store.areas(), parsed.area, None).map_id)
+    if parsed.room is not None:
+        room = area_of(questions, parsed.room, parsed.map_id)
+        there = {fold(name): name for name in questions.store.maps()}.get(fold(parsed.room))
         if room is None and there is not None:
             room = Where(None, there)
         if room is None:
             raise QuestionError(
                 "area",
-                f"I don't know an area called {asked.room!r}. Set it with recall area, or ask without it",
+                f"I don't know an area called {parsed.room!r}. Set it with recall area, or ask without it",
             )
-        asked = replace(asked, room=None, area=room.area, map_id=room.map_id)
-    about = asked.question in ("near", "summarise") and asked.beside is None
-    if asked.question in ("distance", "compare"):
-        return asked
-    where = area_of(questions, asked.what if about else asked.beside, asked.map_id)
-    if by_distance(asked):
-        if where is None or questions.knows(str(asked.beside)):
-            return asked
+        parsed = replace(parsed, room=None, area=room.area, map_id=room.map_id)
+    about = parsed.question in ("near", "summarise") and parsed.beside is None
+    if parsed.question in ("distance", "compare"):
+        return parsed
+    where = area_of(questions, parsed.what if about else parsed.beside, parsed.map_id)
+    if by_distance(parsed):
+        if where is None or questions.knows(str(parsed.beside)):
+            return parsed
         centre = find_area(questions.store.areas(), where.area or "", where.map_id).centre
-        return replace(asked, beside=None, near=centre, map_id=where.map_id)
-    if where is None or asked.relation not in (None, "on", "inside", "next to") or asked.area is not None:
-        return asked
-    asked = replace(asked, beside=None, radius_m=None, relation=None, area=where.area, map_id=where.map_id)
-    asked = replace(asked, what=None) if about else asked
-    return replace(asked, question="search", kinds=_THINGS) if asked.question == "near" else asked
+        return replace(parsed, beside=None, near=centre, map_id=where.map_id)
+    if where is None or parsed.relation not in (None, "on", "inside", "next to") or parsed.area is not None:
+        return parsed
+    parsed = replace(parsed, beside=None, radius_m=None, relation=None, area=where.area, map_id=where.map_id)
+    parsed = replace(parsed, what=None) if about else parsed
+    return replace(parsed, question="search", kinds=_THINGS) if parsed.question == "near" else parsed
 
 
-def _about_place(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
+def _about_place(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
     """Return a question whose object is the name of a map or area as a summary of it."""
-    if asked.question not in ("last_seen", "search", "summarise") or not isinstance(asked.what, str):
-        return asked
-    if asked.beside is not None or asked.area is not None or questions.knows(asked.what):
-        return asked
-    found = {fold(name): name for name in questions.store.maps()}.get(fold(asked.what))
-    where = area_of(questions, asked.what, asked.map_id) or (None if found is None else Where(None, found))
+    if parsed.question not in ("last_seen", "search", "summarise") or not isinstance(parsed.what, str):
+        return parsed
+    if parsed.beside is not None or parsed.area is not None or questions.knows(parsed.what):
+        return parsed
+    found = {fold(name): name for name in questions.store.maps()}.get(fold(parsed.what))
+    where = area_of(questions, parsed.what, parsed.map_id) or (None if found is None else Where(None, found))
     if where is None:
-        return asked
-    return replace(asked, question="summarise", what=None, area=where.area, map_id=where.map_id)
+        return parsed
+    return replace(parsed, question="summarise", what=None, area=where.area, map_id=where.map_id)
 
 
-def _related(questions: Questions, asked: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
+def _related(questions: Questions, parsed: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
     """Return a question with a relation as one that the answers know.
 
     The surroundings of a place are meant by *in*, *on* and *next to* it. A question about one object is asked
     about the latest memory in that relation.
     """
-    if asked.question == "related":
-        return asked
-    seen = questions.last_seen(asked.beside, map_id=asked.map_id) if asked.beside is not None else None
+    if parsed.question == "related":
+        return parsed
+    seen = questions.last_seen(parsed.beside, map_id=parsed.map_id) if parsed.beside is not None else None
     place = None if seen is None or seen.memory is None else seen.memory
-    if place is not None and place.kind == "place" and asked.relation in ("on", "inside", "next to"):
-        plain = replace(asked, relation=None)
-        return replace(plain, what=asked.beside, beside=None) if asked.question == "near" else plain
-    if asked.question in RELATED:
-        return replace(asked, question="related", radius_m=None)
-    if asked.question == "ranked":
-        return replace(asked, radius_m=None)
-    if asked.question in (*OF_ONE, "how_often"):
-        found = answer_related(questions, asked, options.pose, options.k)
+    if place is not None and place.kind == "place" and parsed.relation in ("on", "inside", "next to"):
+        plain = replace(parsed, relation=None)
+        return replace(plain, what=parsed.beside, beside=None) if parsed.question == "near" else plain
+    if parsed.question in RELATED:
+        return replace(parsed, question="related", radius_m=None)
+    if parsed.question == "ranked":
+        return replace(parsed, radius_m=None)
+    if parsed.question in (*OF_ONE, "how_often"):
+        found = answer_related(questions, parsed, options.pose, options.k)
         if not found.memories:
-            return replace(asked, question="related")
-        return replace(asked, what=found.memories[0].id, beside=None, relation=None, radius_m=None)
-    return replace(asked, relation=None)
+            return replace(parsed, question="related")
+        return replace(parsed, what=found.memories[0].id, beside=None, relation=None, radius_m=None)
+    return replace(parsed, relation=None)
 
 
-def _in_map(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
+def _in_map(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
     """Return a question whose place is the name of a map as a question about that map."""
-    place = asked.what if asked.question == "near" and asked.beside is None else asked.beside
-    if asked.map_id is not None or not isinstance(place, str) or questions.knows(place):
-        return asked
+    place = parsed.what if parsed.question == "near" and parsed.beside is None else parsed.beside
+    if parsed.map_id is not None or not isinstance(place, str) or questions.knows(place):
+        return parsed
     found = {fold(name): name for name in questions.store.maps()}.get(fold(place))
     if found is None:
-        return asked
-    asked = replace(asked, map_id=found, beside=None, radius_m=None, relation=None)
-    return replace(asked, question="search", what=None) if asked.question == "near" else asked
+        return parsed
+    parsed = replace(parsed, map_id=found, beside=None, radius_m=None, relation=None)
+    return replace(parsed, question="search", what=None) if parsed.question == "near" else parsed

@@ -41,91 +41,97 @@ def area_of(questions: Questions, words: Any, map_id: str | None) -> Where | Non
     return Where(found[0].name, found[0].map_id) if found else None
 
 
-def answer_related(questions: Questions, asked: ParsedQuestion, pose: RobotPose | None, k: int) -> Related:
+def answer_related(questions: Questions, parsed: ParsedQuestion, pose: RobotPose | None, k: int) -> Related:
     """Answer a question with a relation."""
-    if asked.relation is None:
+    if parsed.relation is None:
         raise QuestionError("relation", "'related' needs a relation, such as on or next to")
-    beside = asked.beside
-    if asked.near is not None and beside is not None:
+    beside = parsed.beside
+    if parsed.near is not None and beside is not None:
         # Of several objects of one name, the one at the given point is meant.
-        end = questions.distance(beside, near=asked.near, map_id=asked.map_id)
+        end = questions.distance(beside, near=parsed.near, map_id=parsed.map_id)
         if end.distance_m is None or end.distance_m > NEARBY_M:
             raise QuestionError("near", f"I don't know a {beside} within {NEARBY_M:g} m of {end.other}")
         beside = end.memories[0].id
-    span = _span_of(asked)
+    span = _span_of(parsed)
     return questions.related(
-        asked.relation, beside, asked.beside_too, what=asked.what, map_id=asked.map_id, area=asked.area,
+        parsed.relation, beside, parsed.beside_too, what=parsed.what, map_id=parsed.map_id, area=parsed.area,
         between_ns=span, pose=pose, limit=k,
     )  # fmt: skip
 
 
 def answer_ranked(
-    questions: Questions, asked: ParsedQuestion, pose: RobotPose | None, kinds: Sequence[Kind] | None, k: int
+    questions: Questions, parsed: ParsedQuestion, pose: RobotPose | None, kinds: Sequence[Kind] | None, k: int
 ) -> Ordering:
     """Answer a superlative."""
-    comparing = asked.comparing
+    comparing = parsed.comparing
     if comparing is None or comparing.measure == "count":
         raise QuestionError("measure", "'ranked' needs a measure, such as size or distance")
-    if comparing.measure == "distance" and asked.near is None:
+    if comparing.measure == "distance" and parsed.near is None:
         raise QuestionError("near", "a distance needs a point or an object that it is measured from")
     among = None
-    if asked.relation is not None:
-        among = answer_related(questions, asked, pose, MOST_CANDIDATES).memories
+    if parsed.relation is not None:
+        among = answer_related(questions, parsed, pose, MOST_CANDIDATES).memories
     return questions.ranked(
-        comparing.measure, comparing.order, asked.what, nth=comparing.nth, map_id=asked.map_id,
-        area=asked.area, near=asked.near, radius_m=asked.radius_m, between_ns=_span_of(asked),
-        past=asked.past, kinds=kinds or asked.kinds, among=among, limit=k,
-        without=asked.beside if isinstance(asked.beside, int) else None,
+        comparing.measure, comparing.order, parsed.what, nth=comparing.nth, map_id=parsed.map_id,
+        area=parsed.area, near=parsed.near, radius_m=parsed.radius_m, between_ns=_span_of(parsed),
+        past=parsed.past, kinds=kinds or parsed.kinds, among=among, limit=k,
+        without=parsed.beside if isinstance(parsed.beside, int) else None,
     )  # fmt: skip
 
 
-def _span_of(asked: ParsedQuestion) -> tuple[int, int] | None:
+def _span_of(parsed: ParsedQuestion) -> tuple[int, int] | None:
     """Return the time of a question; None for now."""
-    span = asked.between if asked.since is None else until_now(asked.since)
+    span = parsed.between if parsed.since is None else until_now(parsed.since)
     return None if span is None else (span[0], span[1])
 
 
-def answer_distance(questions: Questions, asked: ParsedQuestion) -> Distance:
+def answer_distance(questions: Questions, parsed: ParsedQuestion) -> Distance:
     """Answer how far two objects are apart."""
-    if asked.what is None:
+    if parsed.what is None:
         raise QuestionError("what", "'distance' needs an object")
-    if asked.near is None and isinstance(asked.beside, str) and not questions.knows(asked.beside):
-        where = area_of(questions, asked.beside, asked.map_id)
+    if parsed.near is None and isinstance(parsed.beside, str) and not questions.knows(parsed.beside):
+        where = area_of(questions, parsed.beside, parsed.map_id)
         if where is not None:
             centre = find_area(questions.store.areas(), where.area or "", where.map_id).centre
-            return questions.distance(asked.what, near=centre, map_id=where.map_id)
-    return questions.distance(asked.what, asked.beside, near=asked.near, map_id=asked.map_id, area=asked.area)
+            return questions.distance(parsed.what, near=centre, map_id=where.map_id)
+    return questions.distance(
+        parsed.what, parsed.beside, near=parsed.near, map_id=parsed.map_id, area=parsed.area
+    )
 
 
 def answer_comparison(
-    questions: Questions, asked: ParsedQuestion, ask: Callable[[ParsedQuestion], Answer]
+    questions: Questions, parsed: ParsedQuestion, ask: Callable[[ParsedQuestion], Answer]
 ) -> Comparison:
     """Answer a comparison; ``ask`` answers the questions of its sides."""
-    comparing = asked.comparing
+    comparing = parsed.comparing
     if comparing is None:
         raise QuestionError("comparing", "'compare' needs a measure and what is compared")
     if comparing.measure == "distance":
         return questions.closer(
-            asked.what, comparing.choices, order=comparing.order, yes_no=comparing.yes_no, map_id=asked.map_id
+            parsed.what,
+            comparing.choices,
+            order=comparing.order,
+            yes_no=comparing.yes_no,
+            map_id=parsed.map_id,
         )
     if comparing.measure == "size":
         return questions.larger(
-            comparing.choices, order=comparing.order, yes_no=comparing.yes_no, map_id=asked.map_id
+            comparing.choices, order=comparing.order, yes_no=comparing.yes_no, map_id=parsed.map_id
         )
-    if asked.sides is not None:
+    if parsed.sides is not None:
         sides = [
             Side(
                 words if str(side.what) in words else f"{side.what} {words}", _count_of(questions, ask(side))
             )
-            for words, side in zip(comparing.choices, asked.sides, strict=True)
+            for words, side in zip(comparing.choices, parsed.sides, strict=True)
         ]
     else:
-        areas = [each for each in questions.store.areas() if asked.map_id in (None, each.map_id)]
+        areas = [each for each in questions.store.areas() if parsed.map_id in (None, each.map_id)]
         if not areas:
             raise QuestionError(
                 "area",
                 "No areas are set, so there are no rooms to compare. Set them with recall area, or ask for"
-                f" example: 'how many {asked.what} are there?'",
+                f" example: 'how many {parsed.what} are there?'",
             )
         sides = [
             Side(
@@ -133,15 +139,15 @@ def answer_comparison(
                 _count_of(
                     questions,
                     questions.how_many(
-                        asked.what, map_id=area.map_id, area=area.name, between_ns=_span_of(asked)
+                        parsed.what, map_id=area.map_id, area=area.name, between_ns=_span_of(parsed)
                     ),
                 ),
             )
             for area in areas
         ]
-        if not questions.knows(str(asked.what)) and all(not side.value for side in sides):
-            sides = [Side(str(asked.what), None)]
-    return compared("count", comparing.order, str(asked.what), tuple(sides), yes_no=comparing.yes_no)
+        if not questions.knows(str(parsed.what)) and all(not side.value for side in sides):
+            sides = [Side(str(parsed.what), None)]
+    return compared("count", comparing.order, str(parsed.what), tuple(sides), yes_no=comparing.yes_no)
 
 
 def _count_of(questions: Questions, answer: Answer) -> float | None:

@@ -178,56 +178,51 @@ def seen_before(
     memory = subject.memory
     if memory is not None:
         kind = memory.kind
-    least = SAME_FROM.get(subject.encoder, least_similarity)
-    like = None
-    if subject.query is not None:
-        like = replace(subject.query, where=Filter(map_id=map_id, kinds=(kind,)))
-    within, hits, far = None, list[Hit](), list[Hit]()
-    if memory is None:
-        hits = [] if like is None else _alike(store, like, least)
-    else:
-        within = HERE_M if kind == "place" else store.config.merging.max_distance_m
-    if memory is not None and within is not None and like is not None:
-        hits = _near(store, like, memory, within, least)
-        # Of similar memories at other places, the answer needs only the most similar one.
-        likest = store.query(replace(like, k=LATEST))
-        far = [hit for hit in likest if not _within(within, hit.memory, memory)]
-        # Memories without a position match by similarity alone.
-        near = {hit.memory.id for hit in hits}
-        hits += [hit for hit in likest if hit.memory.position is None and hit.memory.id not in near]
-        hits.sort(key=lambda hit: -hit.score)
-    here = [] if memory is None or kind != "place" else _same_place(store, memory)
-    alike = {hit.memory.id: hit.memory for hit in hits if hit.score >= least}
-    alike |= {place.id: place for place in here}
-    spans = visits_of([*([memory] if memory else []), *alike.values()], gap_s).spans
-    since = None
+    threshold = SAME_FROM.get(subject.encoder, least_similarity)
+    within_m = None
     if memory is not None:
-        last = memory.last_sight_ns
-        since = max(first for first, _ in spans if first <= last)
-        spans = [span for span in spans if span[1] < since]
-    earlier = [hit for hit in hits if since is None or hit.memory.first_sight_ns < since]
-    elsewhere = [hit for hit in far if since is not None and hit.memory.first_sight_ns < since]
+        within_m = HERE_M if kind == "place" else store.config.merging.max_distance_m
+    hits, far_hits = list[Hit](), list[Hit]()
+    if subject.query is not None:
+        similar = replace(subject.query, where=Filter(map_id=map_id, kinds=(kind,)))
+        if memory is None or within_m is None:
+            hits = _similar(store, similar, threshold)
+        else:
+            hits, far_hits = _similar_to_memory(store, similar, memory, within_m, threshold)
+    same_places = [] if memory is None or kind != "place" else _same_place(store, memory)
+    matches = {hit.memory.id: hit.memory for hit in hits if hit.score >= threshold}
+    matches |= {place.id: place for place in same_places}
+    spans = visits_of([*([memory] if memory else []), *matches.values()], gap_s).spans
+    since_ns = None
+    if memory is not None:
+        last_ns = memory.last_sight_ns
+        since_ns = max(first for first, _ in spans if first <= last_ns)
+        spans = [span for span in spans if span[1] < since_ns]
+    far_hits = [hit for hit in far_hits if _is_earlier(hit.memory, since_ns) and hit.score >= threshold]
+    distances_m = [
+        math.dist(place.place, memory.place)
+        for place in same_places
+        if memory is not None and _is_earlier(place, since_ns)
+    ]
     return SeenBefore(
         what="what looks like this" if memory is None else name(memory),
         kind=kind,
         memory=memory,
-        since_ns=since,
+        since_ns=since_ns,
         visits=len(spans),
         first_ns=spans[0][0] if spans else None,
         last_ns=spans[-1][1] if spans else None,
-        hits=tuple(earlier[:k]),
-        least_similarity=least,
-        within_m=within,
-        elsewhere=next((hit for hit in elsewhere if hit.score >= least), None),
-        closest_m=min(
-            (
-                math.dist(place.place, memory.place)
-                for place in here
-                if memory is not None and since is not None and place.first_sight_ns < since
-            ),
-            default=None,
-        ),
+        hits=tuple([hit for hit in hits if _is_earlier(hit.memory, since_ns)][:k]),
+        least_similarity=threshold,
+        within_m=within_m,
+        elsewhere=far_hits[0] if far_hits else None,
+        closest_m=min(distances_m, default=None),
     )
+
+
+def _is_earlier(memory: Memory, since_ns: int | None) -> bool:
+    """Return True if a memory was seen before the current visit; also True if there is none."""
+    return since_ns is None or memory.first_sight_ns < since_ns
 
 
 def reward_of(hits: Sequence[Hit]) -> tuple[float, float] | tuple[None, None]:
@@ -251,27 +246,43 @@ def _same_place(store: MemoryStore, memory: Memory) -> list[Memory]:
     return [each for each in found if each.id != memory.id and _within(SAME_PLACE_M, each, memory)]
 
 
-def _near(store: MemoryStore, like: Query, memory: Memory, metres: float, least: float) -> list[Hit]:
+def _similar_to_memory(
+    store: MemoryStore, similar: Query, memory: Memory, within_m: float, threshold: float
+) -> tuple[list[Hit], list[Hit]]:
+    """Return the similar memories that may be the same, and the most similar ones too far away for that."""
+    hits = _similar_nearby(store, similar, memory, within_m, threshold)
+    # Of similar memories at other places, the answer needs only the most similar one.
+    anywhere = store.query(replace(similar, k=LATEST))
+    far_hits = [hit for hit in anywhere if not _within(within_m, hit.memory, memory)]
+    # Memories without a position match by similarity alone.
+    nearby_ids = {hit.memory.id for hit in hits}
+    hits += [hit for hit in anywhere if hit.memory.position is None and hit.memory.id not in nearby_ids]
+    return sorted(hits, key=lambda hit: -hit.score), far_hits
+
+
+def _similar_nearby(
+    store: MemoryStore, similar: Query, memory: Memory, within_m: float, threshold: float
+) -> list[Hit]:
     """Return similar memories near a memory, and those of other maps."""
-    found = []
-    for known in store.maps() if like.where.map_id is None else [like.where.map_id]:
-        where = replace(like.where, map_id=known)
-        if known == memory.map_id and memory.position is not None:
+    hits = []
+    for map_id in store.maps() if similar.where.map_id is None else [similar.where.map_id]:
+        where = replace(similar.where, map_id=map_id)
+        if map_id == memory.map_id and memory.position is not None:
             x, y = memory.position[:2]
-            where = replace(where, circle=(x, y, metres))
-        found += _alike(store, replace(like, where=where), least)
-    found = [hit for hit in found if _within(metres, hit.memory, memory)]
-    return sorted(found, key=lambda hit: -hit.score)
+            where = replace(where, circle=(x, y, within_m))
+        hits += _similar(store, replace(similar, where=where), threshold)
+    hits = [hit for hit in hits if _within(within_m, hit.memory, memory)]
+    return sorted(hits, key=lambda hit: -hit.score)
 
 
-def _alike(store: MemoryStore, like: Query, least: float) -> list[Hit]:
+def _similar(store: MemoryStore, similar: Query, threshold: float) -> list[Hit]:
     """Return the most similar memories, including all above the threshold."""
-    wanted = LATEST
+    count = LATEST
     while True:
-        hits = store.query(replace(like, k=wanted))
-        if len(hits) < wanted or hits[-1].score < least:
+        hits = store.query(replace(similar, k=count))
+        if len(hits) < count or hits[-1].score < threshold:
             return hits
-        wanted *= 4
+        count *= 4
 
 
 def _within(metres: float, memory: Memory, other: Memory) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from memory.query import Filter, Query
 from memory.questions.boxes import (
@@ -41,6 +41,22 @@ MOST_LANDMARKS, MOST_CANDIDATES = 64, 2000
 MOST_RANKED = 20_000
 _NOW: tuple[State, ...] = ("present", "unknown")
 _THINGS: tuple[Kind, ...] = ("object", "note")
+
+
+class _Wanted(NamedTuple):
+    """The object that is asked for (None: any), its area, and the time in which it was seen (None: now)."""
+
+    what: What | None
+    area: str | None
+    between_ns: tuple[int, int] | None
+
+
+class _Matches(NamedTuple):
+    """A landmark, the memories in a relation to it, and those for which the boxes do not decide."""
+
+    landmark: Memory
+    memories: list[Memory]
+    uncertain: list[Memory]
 
 
 class SpatialQuestions:
@@ -80,15 +96,15 @@ class SpatialQuestions:
             QuestionError: the pose, the second landmark or the size of the landmark is missing.
         """
         words = "" if what is None else self._meanings.of(what, map_id).words
-        sides = relation in SIDES
-        if sides and pose is None:
+        wanted = _Wanted(what, area, between_ns)
+        if relation in SIDES and pose is None:
             raise QuestionError("text", pose_missing(relation))
         if landmark is None:
-            if pose is None or not sides:
+            if pose is None or relation not in SIDES:
                 raise QuestionError("beside", f"'{relation}' needs an object, such as the table")
-            wanted = self._candidates(what, map_id, area, between_ns, (pose[0], pose[1], AROUND_ROBOT_M))
-            found = [each for each, box in wanted if side_of_robot(box, pose) == relation]
-            return Related(relation, words, (), tuple(found[:limit]), between_ns, pose)
+            around = self._candidates(wanted, map_id, (pose[0], pose[1], AROUND_ROBOT_M))
+            at_side = [memory for memory, box in around if side_of_robot(box, pose) == relation]
+            return Related(relation, words, (), tuple(at_side[:limit]), between_ns, pose)
         landmarks = self._landmarks(landmark, map_id, area)
         others = None if second is None else self._landmarks(second, map_id, area)
         if not landmarks or others == []:
@@ -97,56 +113,44 @@ class SpatialQuestions:
         if relation == "between":
             if others is None:
                 raise QuestionError("beside", "'between' needs two objects, such as the sofa and the door")
-            return self._between(landmarks, others, what, words, area, between_ns, limit)
-        if relation in SIZED and all(box.volume == 0.0 for _, box in landmarks):
-            mark = landmarks[0][0]
+            return self._between(landmarks, others, wanted, words, limit)
+        _check_size(relation, landmarks)
+        matches = [self._matches(relation, mark, box, wanted, pose) for mark, box in landmarks]
+        related = {memory.id or 0: memory for match in matches for memory in match.memories}
+        uncertain = [(memory, match.landmark) for match in matches for memory in match.uncertain]
+        if not related and uncertain:
+            memory, mark = uncertain[0]
             raise QuestionError(
                 "beside",
-                f"The size of {name(mark)} is not known, so I cannot say what is {relation} it. Ask for"
-                f" example: 'what is near the {mark.label.lower()}?'",
+                f"The boxes do not tell whether {name(memory)} is {relation} {name(mark)}, in whose outline"
+                f" it is. Ask for example: 'what is next to the {mark.label.lower()}?'",
             )
-        hits: dict[int, Memory] = {}
-        used = []
-        unclear: list[tuple[Memory, Memory]] = []
-        for mark, box in landmarks:
-            reach = math.hypot(box.length, box.width) + 2 * BESIDE_M
-            near = self._candidates(what, mark.map_id, area, between_ns, (box.x, box.y, reach))
-            fitting = [
-                each
-                for each, other in near
-                if each.id != mark.id
-                and (
-                    JUDGES[relation](other, box)
-                    if relation in JUDGES
-                    else pose is not None and side_of(other, box, pose) == relation
-                )
-            ]
-            if relation in UNCERTAIN:
-                may_be = UNCERTAIN[relation]
-                unclear += [(each, mark) for each, other in near if each.id != mark.id and may_be(other, box)]
-            if fitting:
-                used.append(mark)
-            hits |= {each.id or 0: each for each in fitting}
-        if not hits and unclear:
-            each, mark = unclear[0]
-            raise QuestionError(
-                "beside",
-                f"The boxes do not tell whether {name(each)} is {relation} {name(mark)}, in whose outline it"
-                f" is. Ask for example: 'what is next to the {mark.label.lower()}?'",
-            )
-        marks = tuple(used) or (landmarks[0][0],)
-        unsure = tuple(each for each, _ in unclear if each.id not in hits)
-        latest = _latest_first(hits.values())[:limit]
+        marks = tuple(match.landmark for match in matches if match.memories) or (landmarks[0][0],)
+        unsure = tuple(memory for memory, _ in uncertain if memory.id not in related)
+        latest = _latest_first(related.values())[:limit]
         return Related(relation, words, marks, latest, between_ns, pose, unsure)
+
+    def _matches(
+        self, relation: Relation, landmark: Memory, box: Box, wanted: _Wanted, pose: RobotPose | None
+    ) -> _Matches:
+        """Return the memories around a landmark that are in the relation, and those that may be."""
+        reach = math.hypot(box.length, box.width) + 2 * BESIDE_M
+        around = self._candidates(wanted, landmark.map_id, (box.x, box.y, reach))
+        others = [(memory, other) for memory, other in around if memory.id != landmark.id]
+        if relation in JUDGES:
+            related = [memory for memory, other in others if JUDGES[relation](other, box)]
+        else:
+            related = [memory for memory, other in others if pose and side_of(other, box, pose) == relation]
+        may_be = UNCERTAIN.get(relation)
+        uncertain = [memory for memory, other in others if may_be is not None and may_be(other, box)]
+        return _Matches(landmark, related, uncertain)
 
     def _between(
         self,
         firsts: Sequence[tuple[Memory, Box]],
         seconds: Sequence[tuple[Memory, Box]],
-        what: What | None,
+        wanted: _Wanted,
         words: str,
-        area: str | None,
-        between_ns: tuple[int, int] | None,
         limit: int,
     ) -> Related:
         """Answer for the closest pair of landmarks."""
@@ -155,15 +159,15 @@ class SpatialQuestions:
             raise QuestionError("beside", "Both objects of 'between' must be different and in one map")
         length, (first, start), (second, end) = closest
         circle = ((start.x + end.x) / 2, (start.y + end.y) / 2, length)
-        near = self._candidates(what, first.map_id, area, between_ns, circle)
-        found = [
-            each
-            for each, box in near
-            if each.id not in (first.id, second.id)
+        inside = [
+            memory
+            for memory, box in self._candidates(wanted, first.map_id, circle)
+            if memory.id not in (first.id, second.id)
             and is_between(box, start, end)
             and not (start.covers(box.x, box.y) or end.covers(box.x, box.y))
         ]
-        return Related("between", words, (first, second), _latest_first(found)[:limit], between_ns)
+        latest = _latest_first(inside)[:limit]
+        return Related("between", words, (first, second), latest, wanted.between_ns)
 
     def distance(
         self,
@@ -345,27 +349,23 @@ class SpatialQuestions:
         return [pair for pair in boxes if pair[0].state not in AWAY] or boxes
 
     def _candidates(
-        self,
-        what: What | None,
-        map_id: str | None,
-        area: str | None,
-        between_ns: tuple[int, int] | None,
-        circle: tuple[float, float, float],
+        self, wanted: _Wanted, map_id: str | None, circle: tuple[float, float, float]
     ) -> list[tuple[Memory, Box]]:
         """Return memories in a circle with their boxes: what is there now, or was seen in a time."""
+        what, area, between_ns = wanted
         if what is not None:
             meant = self._meanings.of(what, map_id, between_ns, circle, area)
             found = self._meanings.memories(meant, newest_first=between_ns is None, limit=MOST_CANDIDATES)
         else:
             parts: dict[str, Any] = {"map_id": map_id, "area": area, "circle": circle}
             if between_ns is None:
-                wanted = Filter(kinds=_THINGS, states=_NOW, **parts)
-                found = self._store.find(wanted, limit=MOST_CANDIDATES, vectors=False)
+                limits = Filter(kinds=_THINGS, states=_NOW, **parts)
+                found = self._store.find(limits, limit=MOST_CANDIDATES, vectors=False)
             else:
-                wanted = Filter(kinds=(*_THINGS, "event"), between_ns=between_ns, **parts)
-                found = self._store.find_seen(wanted, limit=MOST_CANDIDATES, vectors=False)[0]
-        there = [each for each in found if between_ns is not None or each.state not in AWAY]
-        return [(each, box) for each in there if (box := box_of(each)) is not None]
+                limits = Filter(kinds=(*_THINGS, "event"), between_ns=between_ns, **parts)
+                found = self._store.find_seen(limits, limit=MOST_CANDIDATES, vectors=False)[0]
+        there = [memory for memory in found if between_ns is not None or memory.state not in AWAY]
+        return [(memory, box) for memory in there if (box := box_of(memory)) is not None]
 
     def _unknown(self, meant: Target) -> str:
         counts = self._store.label_counts()
@@ -373,6 +373,17 @@ class SpatialQuestions:
         return (
             f"I don't know an object called '{meant.words}' with a position. Ask for example: 'what is near"
             f" the {known.lower()}?'"
+        )
+
+
+def _check_size(relation: Relation, landmarks: Sequence[tuple[Memory, Box]]) -> None:
+    """Raise ``QuestionError`` if the relation needs a size and no landmark has one."""
+    if relation in SIZED and all(box.volume == 0.0 for _, box in landmarks):
+        mark = landmarks[0][0]
+        raise QuestionError(
+            "beside",
+            f"The size of {name(mark)} is not known, so I cannot say what is {relation} it. Ask for"
+            f" example: 'what is near the {mark.label.lower()}?'",
         )
 
 

@@ -77,17 +77,17 @@ class Reply(NamedTuple):
     """An answer.
 
     Attributes:
-        asked: the question with labels of the store.
+        parsed: the question with labels of the store.
         sentence: the answer for people.
         answer: one of :mod:`memory.questions.answers`.
     """
 
-    asked: ParsedQuestion
+    parsed: ParsedQuestion
     sentence: str
     answer: Answer
 
 
-def reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions | None = None) -> Reply:
+def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | None = None) -> Reply:
     """Answer a parsed question.
 
     Raises:
@@ -96,83 +96,84 @@ def reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions | N
         DimensionError: the vector has another length than those of the store.
     """
     options = options or ReplyOptions()
-    found = _reply(questions, asked, options)
-    note = _note(questions, asked)
-    return found._replace(sentence=f"{found.sentence} {note}") if note else found
+    plain = _reply(questions, parsed, options)
+    note = _synonyms_note(questions, parsed)
+    return plain._replace(sentence=f"{plain.sentence} {note}") if note else plain
 
 
-def _note(questions: Questions, asked: ParsedQuestion) -> str:
+def _synonyms_note(questions: Questions, parsed: ParsedQuestion) -> str:
     """Return which words were read as a label that means the same."""
-    words = [each for each in (asked.what, asked.beside, asked.beside_too) if isinstance(each, str)]
-    read = {each: questions.synonym_of(each) for each in words if questions.label_of(each) is None}
-    notes = [f"'{word}' read as '{label}'" for word, label in read.items() if label is not None]
+    words = [word for word in (parsed.what, parsed.beside, parsed.beside_too) if isinstance(word, str)]
+    synonyms = {word: questions.synonym_of(word) for word in words if questions.label_of(word) is None}
+    notes = [f"'{word}' read as '{label}'" for word, label in synonyms.items() if label is not None]
     return f"({', '.join(notes)}.)" if notes else ""
 
 
-def _reply(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Reply:
-    asked = match_labels(questions, asked)
-    asked = located(questions, asked, Surroundings(options.pose, options.area, options.k))
-    if asked.nearest and asked.near is not None:
-        asked = _nearest(questions, asked)
-    if asked.near is not None and asked.radius_m is None and not _is_unbounded(asked):
-        asked = replace(asked, radius_m=NEARBY_M)
-    related = asked.question in ("related", "distance", "compare") or asked.relation is not None
-    if asked.beside is None or asked.near is not None or related:
-        found = answer_of(questions, asked, options)
-        return Reply(asked, answer_sentence(questions, asked, found), found)
-    places = _places(questions, asked)
-    if isinstance(places, Sighting):
-        return Reply(asked, answer_sentence(questions, asked, places), places)
-    tried = [_near_memory(questions, asked, options, place) for place in places]
-    return next((each for each in tried if getattr(each.answer, "memory", None) is not None), tried[0])
+def _reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Reply:
+    parsed = match_labels(questions, parsed)
+    parsed = located(questions, parsed, Surroundings(options.pose, options.area, options.k))
+    if parsed.nearest and parsed.near is not None:
+        parsed = _about_nearest(questions, parsed)
+    if parsed.near is not None and parsed.radius_m is None and not _is_unbounded(parsed):
+        parsed = replace(parsed, radius_m=NEARBY_M)
+    related = parsed.question in ("related", "distance", "compare") or parsed.relation is not None
+    if parsed.beside is None or parsed.near is not None or related:
+        answer = answer_of(questions, parsed, options)
+        return Reply(parsed, answer_sentence(questions, parsed, answer), answer)
+    landmarks = _landmark_memories(questions, parsed)
+    if isinstance(landmarks, Sighting):
+        return Reply(parsed, answer_sentence(questions, parsed, landmarks), landmarks)
+    replies = [_reply_near(questions, parsed, options, landmark) for landmark in landmarks]
+    with_memory = (one for one in replies if getattr(one.answer, "memory", None) is not None)
+    return next(with_memory, replies[0])
 
 
-def _nearest(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
+def _about_nearest(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
     """Return a question about the object that is closest to its point."""
-    found = answer_ranked(questions, replace(asked, radius_m=None), None, None, 1)
+    found = answer_ranked(questions, replace(parsed, radius_m=None), None, None, 1)
     if not found.first:
-        return replace(asked, near=None)
-    return replace(asked, what=found.first[0].memory.id, near=None, nearest=False)
+        return replace(parsed, near=None)
+    return replace(parsed, what=found.first[0].memory.id, near=None, nearest=False)
 
 
-def _is_unbounded(asked: ParsedQuestion) -> bool:
+def _is_unbounded(parsed: ParsedQuestion) -> bool:
     """Return True if a point of the question is no limit."""
-    return asked.question == "search" or asked.nearest or by_distance(asked)
+    return parsed.question == "search" or parsed.nearest or by_distance(parsed)
 
 
-def _places(questions: Questions, asked: ParsedQuestion) -> list[Memory] | Sighting:
+def _landmark_memories(questions: Questions, parsed: ParsedQuestion) -> list[Memory] | Sighting:
     """Return the memories whose place is meant, the latest first; the empty answer if there are none."""
-    beside = asked.beside
+    beside = parsed.beside
     if beside is None:
         raise QuestionError("near", _NO_PLACE)
-    seen = questions.last_seen(beside, map_id=asked.map_id)
-    if seen.memory is None or asked.question not in OF_ONE or not isinstance(beside, str):
+    seen = questions.last_seen(beside, map_id=parsed.map_id)
+    if seen.memory is None or parsed.question not in OF_ONE or not isinstance(beside, str):
         return seen if seen.memory is None else [seen.memory]
     # Of several doors, the one with the requested object near it is meant.
-    others = questions.sightings(beside, map_id=asked.map_id, limit=_MOST_PLACES)
+    others = questions.sightings(beside, map_id=parsed.map_id, limit=_MOST_PLACES)
     known = [seen.memory, *(memory for memory in others if memory.id != seen.memory.id)]
     return [memory for memory in known if memory.position is not None] or known[:1]
 
 
-def _near_memory(questions: Questions, asked: ParsedQuestion, options: ReplyOptions, place: Memory) -> Reply:
+def _reply_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions, place: Memory) -> Reply:
     """Answer a question about the surroundings of a memory, which the sentence names."""
     if place.position is None:
         raise QuestionError(
             "near", f"the position of {name(place)} is not known. Give a point, such as (3, 1)"
         )
-    radius = NEARBY_M if asked.radius_m is None and not _is_unbounded(asked) else asked.radius_m
-    if asked.inside and radius is not None:
+    radius = NEARBY_M if parsed.radius_m is None and not _is_unbounded(parsed) else parsed.radius_m
+    if parsed.inside and radius is not None:
         radius = min(radius, _half_way_m(questions, place))
-    itself = place.id if asked.nearest or asked.question == "ranked" else asked.beside
-    asked = replace(asked, near=place.position[:2], map_id=place.map_id, radius_m=radius, beside=itself)
-    if asked.nearest:
-        asked = _nearest(questions, asked)
-    found = answer_of(questions, asked, options)
+    itself = place.id if parsed.nearest or parsed.question == "ranked" else parsed.beside
+    parsed = replace(parsed, near=place.position[:2], map_id=place.map_id, radius_m=radius, beside=itself)
+    if parsed.nearest:
+        parsed = _about_nearest(questions, parsed)
+    found = answer_of(questions, parsed, options)
     left = "" if place.state not in AWAY else f", which is {STATE_WORDS[place.state]}"
-    means = "In" if asked.inside and place.kind == "place" else "Near"
+    means = "In" if parsed.inside and place.kind == "place" else "Near"
     within = "Distances are from" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
-    return Reply(asked, f"{answer_sentence(questions, asked, found)} {note}", found)
+    return Reply(parsed, f"{answer_sentence(questions, parsed, found)} {note}", found)
 
 
 def _half_way_m(questions: Questions, place: Memory) -> float:
@@ -186,38 +187,38 @@ def _half_way_m(questions: Questions, place: Memory) -> float:
     return min(away, default=math.inf) / 2
 
 
-def answer_of(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
+def answer_of(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
     """Answer a question without matching its words to labels; raises the errors of :func:`reply`."""
-    return _ASKED[asked.question](questions, asked, options)
+    return _ANSWERERS[parsed.question](questions, parsed, options)
 
 
-def match_labels(questions: Questions, asked: ParsedQuestion) -> ParsedQuestion:
+def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
     """Replace the words of a question by labels of the store.
 
     Raises:
         QuestionError: a part is not understood.
     """
-    if asked.problem is not None and not questions.knows(str(asked.typed)):
-        raise QuestionError("text", asked.problem.replace("{thing}", _example(questions)))
+    if parsed.problem is not None and not questions.knows(str(parsed.typed)):
+        raise QuestionError("text", parsed.problem.replace("{thing}", _example(questions)))
     for part in ("between", "since", "near", "beside", "area"):
-        if getattr(asked, part) is not None and part not in _USED[asked.question]:
-            limit = "place" if part in _WHERE else "time"
+        if getattr(parsed, part) is not None and part not in _SUPPORTED_PARTS[parsed.question]:
+            limit = "place" if part in _PLACE_PARTS else "time"
             raise QuestionError(
                 part,
-                f"The question '{asked.question}' cannot be limited by {limit}. Ask it without the {limit}",
+                f"The question '{parsed.question}' cannot be limited by {limit}. Ask it without the {limit}",
             )
-    beside, too = _known(questions, asked.beside), _known(questions, asked.beside_too)
-    return replace(asked, what=_known(questions, asked.what), beside=beside, beside_too=too)
+    beside, too = _label_for(questions, parsed.beside), _label_for(questions, parsed.beside_too)
+    return replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
 
 
-def _known(questions: Questions, what: Any) -> Any:
+def _label_for(questions: Questions, what: Any) -> Any:
     """Return the label that matches the words except for case and ending, or means the same; or the words."""
     if not isinstance(what, str):
         return what
     return questions.label_of(what) or questions.synonym_of(what) or what
 
 
-def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) -> str:
+def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
     """Return the sentence of an answer. If nothing was found, add what the store has."""
     sentence = str(found)
     if not sentence.startswith("No memor"):
@@ -226,22 +227,22 @@ def answer_sentence(questions: Questions, asked: ParsedQuestion, found: Answer) 
     if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
         unknown = (
             f"No memories match {quoted(words)}."
-            if asked.typed
+            if parsed.typed
             else f"I don't know an object called {quoted(words)}."
         )
         # Without "house" the question is another one, so "house keys" is not read as "keys".
         head = questions.label_of(words.split()[-1]) if len(words.split()) > 1 else None
         if head is not None:
             return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
-        return f"{unknown} {_examples(questions)} {_contents(questions)}"
+        return f"{unknown} {_examples(questions)} {_store_contents(questions)}"
     if isinstance(found, Sighting | Departure | DrivePose | HowOften | StillThere):
         # The object may be known elsewhere, so name the place.
-        limit = "" if asked.map_id is None else f" in map {asked.map_id}"
-        limit = limit if asked.area is None else f" in area {asked.area}{limit}"
-        if asked.near is not None and asked.radius_m is not None:
-            limit = f" within {asked.radius_m:g} m of {point(asked.near)}{limit}"
+        limit = "" if parsed.map_id is None else f" in map {parsed.map_id}"
+        limit = limit if parsed.area is None else f" in area {parsed.area}{limit}"
+        if parsed.near is not None and parsed.radius_m is not None:
+            limit = f" within {parsed.radius_m:g} m of {point(parsed.near)}{limit}"
         sentence = f"{sentence[:-1]}{limit}."
-    return f"{sentence} {_contents(questions, timed=_time(asked) is not None)}"
+    return f"{sentence} {_store_contents(questions, timed=_time(parsed) is not None)}"
 
 
 def _area_sentence(questions: Questions, found: Answer) -> str:
@@ -267,7 +268,7 @@ def _example(questions: Questions) -> str:
     return next((label.lower() for label, _ in labels if label), "mug")
 
 
-def _contents(questions: Questions, *, timed: bool = False) -> str:
+def _store_contents(questions: Questions, *, timed: bool = False) -> str:
     """Return a sentence about the memories of the store, or about the newest one."""
     counts = questions.store.label_counts()
     if not counts:
@@ -277,44 +278,47 @@ def _contents(questions: Questions, *, timed: bool = False) -> str:
     return f"The store has {plural(sum(counts.values()), 'memory', 'memories')}: {counted(counts)}."
 
 
-def _time(asked: ParsedQuestion) -> tuple[int, int] | None:
-    if asked.between is not None:
-        return asked.between[0], asked.between[1]
-    return None if asked.since is None else tuple(until_now(asked.since))  # type: ignore[return-value]
+def _time(parsed: ParsedQuestion) -> tuple[int, int] | None:
+    if parsed.between is not None:
+        return parsed.between[0], parsed.between[1]
+    return None if parsed.since is None else tuple(until_now(parsed.since))  # type: ignore[return-value]
 
 
-def _place(asked: ParsedQuestion) -> dict[str, Any]:
-    return {"map_id": asked.map_id, "near": asked.near, "radius_m": asked.radius_m, "area": asked.area}
+def _place(parsed: ParsedQuestion) -> dict[str, Any]:
+    return {"map_id": parsed.map_id, "near": parsed.near, "radius_m": parsed.radius_m, "area": parsed.area}
 
 
-def _search(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> SearchResult | Happened:
+def _answer_search(
+    questions: Questions, parsed: ParsedQuestion, options: ReplyOptions
+) -> SearchResult | Happened:
     """Search by label, words or similarity, limited by time and place."""
-    if _time(asked) is not None and (asked.what is None or isinstance(asked.what, str)):
-        return _between(questions, asked, options)
+    if _time(parsed) is not None and (parsed.what is None or isinstance(parsed.what, str)):
+        return _answer_between(questions, parsed, options)
     values: dict[str, Any] = {}
     words = ""
-    if isinstance(asked.what, str):
-        words = asked.what
-        named = options.labels is None and _is_label(questions, asked)
+    if isinstance(parsed.what, str):
+        words = parsed.what
+        named = options.labels is None and _is_label(questions, parsed)
         values = {"labels": [words]} if named else {"text": content_words(words)}
-    elif isinstance(asked.what, int):
-        values, words = {"like": asked.what}, f"{SIMILAR_TO}memory {asked.what}"
-    elif asked.what is not None:
-        values, words = {"embedding": asked.what}, f"{SIMILAR_TO}this vector"
+    elif isinstance(parsed.what, int):
+        values, words = {"like": parsed.what}, f"{SIMILAR_TO}memory {parsed.what}"
+    elif parsed.what is not None:
+        values, words = {"embedding": parsed.what}, f"{SIMILAR_TO}this vector"
     if options.labels is not None:
         values["labels"] = options.labels
-    nearest = asked.near is not None and asked.radius_m is None
+    nearest = parsed.near is not None and parsed.radius_m is None
     query = Query(
-        **_place(asked), polygon=options.polygon, between_ns=_time(asked), kinds=options.kinds or asked.kinds,
-        states=options.states or asked.states, k=options.k, order="distance" if nearest else None, **values,
+        **_place(parsed), polygon=options.polygon, between_ns=_time(parsed),
+        kinds=options.kinds or parsed.kinds, states=options.states or parsed.states, k=options.k,
+        order="distance" if nearest else None, **values,
     )  # fmt: skip
     hits = questions.store.query(query)
-    return SearchResult(words, tuple(hits), _total(questions, query, hits), _within(asked))
+    return SearchResult(words, tuple(hits), _total(questions, query, hits), _limits_in_words(parsed))
 
 
-def _is_label(questions: Questions, asked: ParsedQuestion) -> bool:
+def _is_label(questions: Questions, parsed: ParsedQuestion) -> bool:
     """Return True if the store has a label of these words in the map."""
-    return bool(questions.store.query(Query(labels=[asked.what], map_id=asked.map_id, k=1)))
+    return bool(questions.store.query(Query(labels=[parsed.what], map_id=parsed.map_id, k=1)))
 
 
 def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
@@ -326,161 +330,171 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
     return questions.store.count(query.filter)
 
 
-def _within(asked: ParsedQuestion) -> str:
+def _limits_in_words(parsed: ParsedQuestion) -> str:
     """Return place and time in words."""
-    parts = [] if asked.area is None else [f" in area {asked.area}"]
-    if asked.near is not None and asked.radius_m is not None:
-        parts.append(f" within {asked.radius_m:g} m of {point(asked.near)}")
-    when = _time(asked)
+    parts = [] if parsed.area is None else [f" in area {parsed.area}"]
+    if parsed.near is not None and parsed.radius_m is not None:
+        parts.append(f" within {parsed.radius_m:g} m of {point(parsed.near)}")
+    when = _time(parsed)
     if when is not None:
         parts.append(f" {between_words(when)}")
     return "".join(parts)
 
 
-def _near(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
-    if asked.what is not None:
+def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    if parsed.what is not None:
         around: dict[str, Any] = {}
-        if asked.near is not None:
-            around = {"near": asked.near, "radius_m": NEARBY_M if asked.radius_m is None else asked.radius_m}
-        seen = questions.last_seen(asked.what, map_id=asked.map_id, **around)
+        if parsed.near is not None:
+            around = {
+                "near": parsed.near,
+                "radius_m": NEARBY_M if parsed.radius_m is None else parsed.radius_m,
+            }
+        seen = questions.last_seen(parsed.what, map_id=parsed.map_id, **around)
         if seen.memory is None:
             return seen
         if seen.memory.position is None:
             raise QuestionError(
                 "near", f"the position of {name(seen.memory)} is not known. Give a point, such as (3, 1)"
             )
-        asked = replace(asked, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
-        if asked.inside:
-            radius = NEARBY_M if asked.radius_m is None else asked.radius_m
-            asked = replace(asked, radius_m=min(radius, _half_way_m(questions, seen.memory)))
-    if asked.near is None:
+        parsed = replace(parsed, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
+        if parsed.inside:
+            radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
+            parsed = replace(parsed, radius_m=min(radius, _half_way_m(questions, seen.memory)))
+    if parsed.near is None:
         raise QuestionError("near", _NO_PLACE)
-    radius = NEARBY_M if asked.radius_m is None else asked.radius_m
-    if _time(asked) is not None:
-        return _between(questions, replace(asked, radius_m=radius, what=None), options)
+    radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
+    if _time(parsed) is not None:
+        return _answer_between(questions, replace(parsed, radius_m=radius, what=None), options)
     return questions.near(
-        asked.near, radius, map_id=asked.map_id, area=asked.area, labels=options.labels,
-        kinds=options.kinds or asked.kinds, states=options.states or asked.states, k=options.k,
+        parsed.near, radius, map_id=parsed.map_id, area=parsed.area, labels=options.labels,
+        kinds=options.kinds or parsed.kinds, states=options.states or parsed.states, k=options.k,
     )  # fmt: skip
 
 
-def _between(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Happened:
-    when = _time(asked)
+def _answer_between(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Happened:
+    when = _time(parsed)
     if when is None:
         raise QuestionError("between", "the time is missing. Give the first and the last time")
-    text = asked.what if isinstance(asked.what, str) else None
+    text = parsed.what if isinstance(parsed.what, str) else None
     labels = options.labels
-    if text is not None and labels is None and _is_label(questions, asked):
+    if text is not None and labels is None and _is_label(questions, parsed):
         labels, text = [text], None
     return questions.between(
-        *when, **_place(asked), labels=labels, kinds=options.kinds or asked.kinds,
-        states=options.states or asked.states, text=text, limit=options.k,
+        *when, **_place(parsed), labels=labels, kinds=options.kinds or parsed.kinds,
+        states=options.states or parsed.states, text=text, limit=options.k,
     )  # fmt: skip
 
 
-def _changed(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Changed:
-    if asked.since is None:
+def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Changed:
+    if parsed.since is None:
         raise QuestionError(
             "since", "the start time is missing. Ask for example: 'what changed since yesterday?'"
         )
-    return only_changes(questions.changed_since(asked.since, **_place(asked)), asked.changes)
+    return only_changes(questions.changed_since(parsed.since, **_place(parsed)), parsed.changes)
 
 
-def _summarise(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Summary:
-    return questions.summarise(**_place(asked), polygon=options.polygon, since_ns=asked.since)
+def _answer_summarise(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Summary:
+    return questions.summarise(**_place(parsed), polygon=options.polygon, since_ns=parsed.since)
 
 
-def _similar(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Similar:
-    if isinstance(asked.what, str):
+def _answer_similar(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Similar:
+    if isinstance(parsed.what, str):
         raise QuestionError("what", "similar_situations needs the id of a memory or a vector, not words")
     return questions.similar_situations(
-        asked.what, k=options.k, map_id=asked.map_id, kinds=options.kinds, states=options.states
+        parsed.what, k=options.k, map_id=parsed.map_id, kinds=options.kinds, states=options.states
     )
 
 
-def _seen_before(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> SeenBefore:
-    if isinstance(asked.what, str):
+def _answer_seen_before(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> SeenBefore:
+    if isinstance(parsed.what, str):
         raise QuestionError(
-            "what", f"{asked.question} needs the id of a memory, a vector or nothing, not words"
+            "what", f"{parsed.question} needs the id of a memory, a vector or nothing, not words"
         )
-    kind: Kind = "place" if asked.question == "been_here" else (options.kinds or ("object",))[0]
-    return questions.seen_before(asked.what, kind=kind, map_id=asked.map_id, gap_s=options.gap_s, k=options.k)
+    kind: Kind = "place" if parsed.question == "been_here" else (options.kinds or ("object",))[0]
+    return questions.seen_before(
+        parsed.what, kind=kind, map_id=parsed.map_id, gap_s=options.gap_s, k=options.k
+    )
 
 
-def _go_to(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
+def _answer_pose_to(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
     return questions.pose_to(
-        _needed(asked),
-        **_place(asked),
+        _object_of(parsed),
+        **_place(parsed),
         distance_m=options.distance_m,
         coming_from=options.coming_from,
     )
 
 
-def _how_often(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
-    return questions.how_often(_needed(asked), **_place(asked), between_ns=_time(asked), gap_s=options.gap_s)
+def _answer_how_often(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    return questions.how_often(
+        _object_of(parsed),
+        **_place(parsed),
+        between_ns=_time(parsed),
+        gap_s=options.gap_s,
+    )
 
 
-def _how_many(questions: Questions, asked: ParsedQuestion, options: ReplyOptions) -> Answer:
-    found = questions.how_many(asked.what, **_place(asked), between_ns=_time(asked), kinds=asked.kinds)
-    return replace(found, past=asked.past)
+def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    found = questions.how_many(parsed.what, **_place(parsed), between_ns=_time(parsed), kinds=parsed.kinds)
+    return replace(found, past=parsed.past)
 
 
-def _needed(asked: ParsedQuestion) -> Any:
-    if asked.what is None:
+def _object_of(parsed: ParsedQuestion) -> Any:
+    if parsed.what is None:
         raise QuestionError(
-            "what", f"{asked.question} needs an object: a label, words, the id of a memory or a vector"
+            "what", f"{parsed.question} needs an object: a label, words, the id of a memory or a vector"
         )
-    return asked.what
+    return parsed.what
 
 
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
-_WHERE, _WHEN = ("near", "beside", "area"), ("between", "since")
+_PLACE_PARTS, _TIME_PARTS = ("near", "beside", "area"), ("between", "since")
 #: Parts that a question supports. Others are refused, never dropped.
-_USED: dict[str, tuple[str, ...]] = {
-    "last_seen": _WHERE,
-    "first_seen": _WHERE,
-    "left": _WHERE,
-    "still_there": _WHERE,
-    "pose_to": _WHERE,
-    "how_often": (*_WHERE, *_WHEN),
-    "how_many": (*_WHERE, *_WHEN),
-    "near": (*_WHERE, *_WHEN),
-    "between": (*_WHERE, *_WHEN),
-    "search": (*_WHERE, *_WHEN),
-    "changed_since": (*_WHERE, "since"),
-    "summarise": (*_WHERE, "since"),
+_SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
+    "last_seen": _PLACE_PARTS,
+    "first_seen": _PLACE_PARTS,
+    "left": _PLACE_PARTS,
+    "still_there": _PLACE_PARTS,
+    "pose_to": _PLACE_PARTS,
+    "how_often": (*_PLACE_PARTS, *_TIME_PARTS),
+    "how_many": (*_PLACE_PARTS, *_TIME_PARTS),
+    "near": (*_PLACE_PARTS, *_TIME_PARTS),
+    "between": (*_PLACE_PARTS, *_TIME_PARTS),
+    "search": (*_PLACE_PARTS, *_TIME_PARTS),
+    "changed_since": (*_PLACE_PARTS, "since"),
+    "summarise": (*_PLACE_PARTS, "since"),
     "similar_situations": (),
     "seen_before": (),
     "been_here": (),
-    "related": (*_WHERE, *_WHEN),
-    "distance": _WHERE,
-    "ranked": (*_WHERE, *_WHEN),
-    "compare": (*_WHEN, "area"),
+    "related": (*_PLACE_PARTS, *_TIME_PARTS),
+    "distance": _PLACE_PARTS,
+    "ranked": (*_PLACE_PARTS, *_TIME_PARTS),
+    "compare": (*_TIME_PARTS, "area"),
 }
-_ASKED: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
-    "last_seen": lambda questions, asked, _: questions.last_seen(_needed(asked), **_place(asked)),
-    "first_seen": lambda questions, asked, _: questions.first_seen(_needed(asked), **_place(asked)),
-    "left": lambda questions, asked, _: questions.departure(_needed(asked), **_place(asked)),
-    "still_there": lambda questions, asked, _: questions.still_there(_needed(asked), **_place(asked)),
-    "how_often": _how_often,
-    "how_many": _how_many,
-    "near": _near,
-    "between": _between,
-    "changed_since": _changed,
-    "summarise": _summarise,
-    "similar_situations": _similar,
-    "seen_before": _seen_before,
-    "been_here": _seen_before,
-    "pose_to": _go_to,
-    "search": _search,
-    "related": lambda questions, asked, options: answer_related(questions, asked, options.pose, options.k),
-    "ranked": lambda questions, asked, options: answer_ranked(
-        questions, asked, options.pose, options.kinds, options.k
+_ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
+    "last_seen": lambda questions, parsed, _: questions.last_seen(_object_of(parsed), **_place(parsed)),
+    "first_seen": lambda questions, parsed, _: questions.first_seen(_object_of(parsed), **_place(parsed)),
+    "left": lambda questions, parsed, _: questions.departure(_object_of(parsed), **_place(parsed)),
+    "still_there": lambda questions, parsed, _: questions.still_there(_object_of(parsed), **_place(parsed)),
+    "how_often": _answer_how_often,
+    "how_many": _answer_how_many,
+    "near": _answer_near,
+    "between": _answer_between,
+    "changed_since": _answer_changed,
+    "summarise": _answer_summarise,
+    "similar_situations": _answer_similar,
+    "seen_before": _answer_seen_before,
+    "been_here": _answer_seen_before,
+    "pose_to": _answer_pose_to,
+    "search": _answer_search,
+    "related": lambda questions, parsed, options: answer_related(questions, parsed, options.pose, options.k),
+    "ranked": lambda questions, parsed, options: answer_ranked(
+        questions, parsed, options.pose, options.kinds, options.k
     ),
-    "distance": lambda questions, asked, _: answer_distance(questions, asked),
-    "compare": lambda questions, asked, options: answer_comparison(
-        questions, asked, lambda side: reply(questions, side, options).answer
+    "distance": lambda questions, parsed, _: answer_distance(questions, parsed),
+    "compare": lambda questions, parsed, options: answer_comparison(
+        questions, parsed, lambda side: reply(questions, side, options).answer
     ),
 }

@@ -325,19 +325,3 @@ def test_what_takes_too_long_is_interrupted(load: Any) -> None:
 
     reason = variants.prepare(wait, np.zeros((0, 4), np.float32), limit_s=0.05)
     assert "OutOfTimeError" in reason
-
-
-@pytest.mark.slow
-def test_batches_are_compared_in_both_orders(load: Any, kitti: Path, tmp_path: Path) -> None:
-    pytest.importorskip("open3d", reason="needs sparsight[simulate]")
-    out = tmp_path / "out.json"
-    arguments = ["--data", str(kitti), "--frames", "2", "--batches", "3", "--rounds", "1", "--quick"]
-    assert load("detector.batches").main([*arguments, "--out", str(out)]) == 0
-    values = json.loads(out.read_text())
-    _check_frame(values, "batches")
-    assert [row["frames"] for row in values["cases"]] == ["real", "mixed"]
-    for row in values["cases"]:
-        assert row["equal"] is True
-        assert list(row["sides"]) == ["as given", "densest first"]
-        assert row["sides"]["as given"]["gain"]["median"] == 1.0
-        assert row["sides"]["densest first"]["time"].keys() == SUMMARY

@@ -57,7 +57,7 @@ _SIZES = {"Car": (4.2, 1.8, 1.5), "Pedestrian": (0.6, 0.6, 1.7), "Cyclist": (1.7
 _DAYS, _STEP_M = 7, 5.0
 
 
-class Said(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """An answer at one confidence, and the truth."""
 
     confidence: float
@@ -76,32 +76,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(parser, arguments)
     configure(torch.device("cpu"), options.threads)
     seeds = options.towns[:1] if options.quick else options.towns
-    found: dict[tuple[str, str], list[Said]] = {}
+    answers: dict[tuple[str, str], list[JudgedAnswer]] = {}
     with tempfile.TemporaryDirectory() as folder, Progress(disable=options.json) as progress:
         outcomes = dict(progress.track(_drive_outcomes(options.data), description="real drives"))
         for drive in outcomes:
-            found["seconds later", drive] = list(said_of_drive(drive, outcomes))
+            answers["seconds later", drive] = list(answers_of_drive(drive, outcomes))
         for seed in progress.track(seeds, description="towns"):
-            found["next day", f"town {seed}"] = list(said_of_town(seed, Path(folder) / f"town-{seed}"))
+            answers["next day", f"town {seed}"] = list(answers_of_town(seed, Path(folder) / f"town-{seed}"))
         if not options.quick:
             drives = chain(real_drives(options.data), towns([0, 1, 2]))
-            asked = cases(progress.track(drives, description="places"), options.work or Path(folder))
-            for case in progress.track(asked, description="asking"):
-                said = list(said_of_places(case, asked))
-                found["been here", f"{case.name}, {case.group}"] = said
+            place_cases = cases(progress.track(drives, description="places"), options.work or Path(folder))
+            for case in progress.track(place_cases, description="asking"):
+                name = f"{case.name}, {case.group}"
+                answers["been here", name] = list(answers_of_places(case, place_cases))
     values = result(
         "coverage",
         torch.device("cpu"),
         {"quick": options.quick, "towns": seeds, "days": _DAYS},
-        summary=summed(found),
+        summary=summed(answers),
         cases=[
             {
                 "question": question,
                 "drive": drive,
-                "asked": len(said) // len(CONFIDENCES),
-                "rows": rows_of(said),
+                "asked": len(some) // len(CONFIDENCES),
+                "rows": rows_of(some),
             }
-            for (question, drive), said in found.items()
+            for (question, drive), some in answers.items()
         ],
         notes=["covered: the answer holds the truth; unknown holds both; of answers that are available"],
     )
@@ -166,23 +166,23 @@ def _nearest_m(
     return float(away.min(initial=math.inf))
 
 
-def said_of_drive(drive: str, outcomes: dict[str, list[Outcome]]) -> Iterator[Said]:
+def answers_of_drive(drive: str, outcomes: dict[str, list[Outcome]]) -> Iterator[JudgedAnswer]:
     """Yield the answers for a drive, calibrated by the other drives."""
     others = [
-        each._replace(key=each.key * 10 + number, group=number)
-        for number, (name, some) in enumerate(outcomes.items())
+        outcome._replace(key=outcome.key * 10 + number, group=number)
+        for number, (name, of_drive) in enumerate(outcomes.items())
         if name != drive
-        for each in some
+        for outcome in of_drive
     ]
     calibration = PresenceCalibration.of(others)
-    for each in outcomes[drive]:
+    for outcome in outcomes[drive]:
         for confidence in CONFIDENCES:
-            verdict = calibration.answer(each.label, each.known_s, each.gap_s, confidence)
-            available = min(calibration.counts(each.label)) >= cases_needed(confidence)
-            yield Said(confidence, verdict, available, each.there)
+            verdict = calibration.answer(outcome.label, outcome.known_s, outcome.gap_s, confidence)
+            available = min(calibration.counts(outcome.label)) >= cases_needed(confidence)
+            yield JudgedAnswer(confidence, verdict, available, outcome.there)
 
 
-def said_of_town(seed: int, folder: Path) -> Iterator[Said]:
+def answers_of_town(seed: int, folder: Path) -> Iterator[JudgedAnswer]:
     """Yield the answers of a robot before each day in a town, calibrated by its own history."""
     frames, town, robots = (drive_module(name) for name in ("frames", "town", "robot"))
     drive = frames.DriveConfig(_DAYS, 1, _STEP_M, 0, seed)
@@ -195,15 +195,14 @@ def said_of_town(seed: int, folder: Path) -> Iterator[Said]:
             if day:
                 there = list(town.positions(built.scene(day, seed * 10_000 + day * 10), 0.0).values())
                 for memory in store.find(Filter(kinds=("object",), states=("present",)), vectors=False):
-                    near = (
+                    is_there = any(
                         math.dist(memory.place[:2], place[:2]) <= 1.5
                         for label, place in there
                         if label == memory.label
                     )
-                    true = any(near)
                     for confidence in CONFIDENCES:
-                        found = guaranteed_presence(store, memory, start_ns, confidence)
-                        yield Said(confidence, found.verdict, found.available, true)
+                        answer = guaranteed_presence(store, memory, start_ns, confidence)
+                        yield JudgedAnswer(confidence, answer.verdict, answer.available, is_there)
             last_ns = start_ns
             for frame in frames.simulated_frames(built, drive, [day]):
                 robot.see(frame, ask_later=True)
@@ -233,56 +232,60 @@ def _true_senses(noise: np.random.Generator) -> Callable[[Any], Any]:
     return perceive
 
 
-def said_of_places(case: Case, every: Sequence[Case]) -> Iterator[Said]:
+def answers_of_places(case: Case, every: Sequence[Case]) -> Iterator[JudgedAnswer]:
     """Yield the answers to "been here?" for the queries of a drive and of the other drives."""
     others = {other.name: other for other in every if other.name != case.name}
     with MemoryStore.open(case.store, readonly=True) as store:
         places = store.find(Filter(kinds=("place",)), vectors=False)
         points = np.array([[*each.place[:2], each.yaw] for each in places])
-        asked: list[tuple[Any, bool]] = []
+        queries: list[tuple[Any, bool]] = []
         for view, pose in zip(case.views, case.poses, strict=True):
             away = np.hypot(points[:, 0] - pose[0], points[:, 1] - pose[1])
             turned = np.abs(np.remainder(points[:, 2] - pose[2] + math.pi, math.tau) - math.pi)
             if ((away <= SAME_PLACE_M) & (turned <= 0.5)).any():
-                asked.append((view, True))
+                queries.append((view, True))
             elif away.min() > HERE_M:
-                asked.append((view, False))
-        asked += [(view, False) for other in others.values() for view in other.views[::3]]
-        for view, true in asked:
+                queries.append((view, False))
+        queries += [(view, False) for other in others.values() for view in other.views[::3]]
+        for view, was_here in queries:
             vector = next(each.embeddings[SCENE_ENCODER] for each in view if each.kind == "place")
             hits = store.query(Query(embedding=vector, encoder=SCENE_ENCODER, kinds=("place",), k=1))
             for confidence in CONFIDENCES:
-                found = guaranteed_place(store, hits, SCENE_ENCODER, confidence)
-                yield Said(confidence, found.verdict, found.available, true)
+                answer = guaranteed_place(store, hits, SCENE_ENCODER, confidence)
+                yield JudgedAnswer(confidence, answer.verdict, answer.available, was_here)
 
 
-def rows_of(said: Sequence[Said]) -> list[dict[str, Any]]:
+def rows_of(answers: Sequence[JudgedAnswer]) -> list[dict[str, Any]]:
     """Return coverage by confidence, over all answers and by the truth."""
     rows = []
     for confidence in CONFIDENCES:
-        some = [each for each in said if each.confidence == confidence]
-        kept = [each for each in some if each.available]
-        row: dict[str, Any] = {"confidence": confidence, "available": len(kept), "asked": len(some)}
-        for name, chosen in (
-            ("all", kept),
-            ("yes", [each for each in kept if each.true]),
-            ("no", [each for each in kept if not each.true]),
-        ):
-            row[name] = {
-                "asked": len(chosen),
-                "covered": sum(each.verdict in ("unknown", "yes" if each.true else "no") for each in chosen),
-                "unknown": sum(each.verdict == "unknown" for each in chosen),
-            }
-        rows.append(row)
+        of_confidence = [answer for answer in answers if answer.confidence == confidence]
+        available = [answer for answer in of_confidence if answer.available]
+        groups = {
+            "all": available,
+            "yes": [answer for answer in available if answer.true],
+            "no": [answer for answer in available if not answer.true],
+        }
+        row = {"confidence": confidence, "available": len(available), "asked": len(of_confidence)}
+        rows.append(row | {name: _coverage_of(group) for name, group in groups.items()})
     return rows
 
 
-def summed(found: dict[tuple[str, str], list[Said]]) -> dict[str, list[dict[str, Any]]]:
+def _coverage_of(answers: Sequence[JudgedAnswer]) -> dict[str, int]:
+    """Return how many answers there are, hold the truth, and are "unknown"."""
+    return {
+        "asked": len(answers),
+        "covered": sum(each.verdict in ("unknown", "yes" if each.true else "no") for each in answers),
+        "unknown": sum(each.verdict == "unknown" for each in answers),
+    }
+
+
+def summed(answers: dict[tuple[str, str], list[JudgedAnswer]]) -> dict[str, list[dict[str, Any]]]:
     """Return coverage by question."""
-    by_question: dict[str, list[Said]] = defaultdict(list)
-    for (question, _), said in found.items():
-        by_question[question] += said
-    return {question: rows_of(said) for question, said in by_question.items()}
+    by_question: dict[str, list[JudgedAnswer]] = defaultdict(list)
+    for (question, _), of_drive in answers.items():
+        by_question[question] += of_drive
+    return {question: rows_of(all_drives) for question, all_drives in by_question.items()}
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def _answered(
             return _translated(translator, questions, text, options, more)
         except QuestionError as error:
             raise QuestionError(refusal.part, f"{refusal} ({error}.)") from error
-    known = not isinstance(found.asked.what, str) or questions.knows(found.asked.what)
+    known = not isinstance(found.parsed.what, str) or questions.knows(found.parsed.what)
     if translator is None or known:
         return None, found
     try:

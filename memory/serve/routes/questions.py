@@ -91,7 +91,7 @@ def answer(questions: Questions, asked: ParsedQuestion, body: AskBody, *, most: 
     if body.confidence is not None:
         now_ns = _now(body.now, questions.store)
         guaranteed = guarantee_of(questions.store, found.answer, body.confidence, now_ns=now_ns)
-    shown = found.asked.given()
+    shown = found.parsed.given()
     if not isinstance(shown.get("what", ""), str | int):
         shown["what"] = "a vector"
     return {

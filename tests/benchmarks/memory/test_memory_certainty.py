@@ -42,11 +42,11 @@ def test_a_vehicle_that_stands_still_has_no_stretches() -> None:
 
 def test_coverage_counts_unknown_as_covered_and_answers_apart() -> None:
     said = [
-        coverage.Said(0.9, "yes", True, True),
-        coverage.Said(0.9, "yes", True, False),
-        coverage.Said(0.9, "unknown", True, False),
-        coverage.Said(0.9, "unknown", False, True),
-        coverage.Said(0.8, "no", True, False),
+        coverage.JudgedAnswer(0.9, "yes", True, True),
+        coverage.JudgedAnswer(0.9, "yes", True, False),
+        coverage.JudgedAnswer(0.9, "unknown", True, False),
+        coverage.JudgedAnswer(0.9, "unknown", False, True),
+        coverage.JudgedAnswer(0.8, "no", True, False),
     ]
     row = next(each for each in coverage.rows_of(said) if each["confidence"] == 0.9)
     assert (row["available"], row["asked"]) == (3, 4)
