@@ -143,14 +143,7 @@ def _detect(options: argparse.Namespace) -> int:
 
 
 class _SerialRun:
-    """Detection in one scan after the other, without worker processes.
-
-    Args:
-        options: options of the command.
-        make: detects, and draws pictures.
-        records: open records of the folder, if any.
-        stack: closes viewers and pages.
-    """
+    """Detection in one scan after the other, without worker processes; ``stack`` closes its viewers."""
 
     def __init__(
         self, options: argparse.Namespace, make: FrameMaker, records: FolderRecords | None, stack: ExitStack
