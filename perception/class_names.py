@@ -100,13 +100,13 @@ def mapped_classes(names: Sequence[str], trained: Sequence[str]) -> dict[str, st
     found: dict[str, str] = {}
     exact = {same_class(name, trained) for name in names if _folded(name) not in _GENERIC}
     for name in names:
-        meant = same_class(name, trained)
-        if meant is not None and _folded(name) in _GENERIC and meant in exact:
-            meant = None
-        if meant is None:
+        matching = same_class(name, trained)
+        if matching is not None and _folded(name) in _GENERIC and matching in exact:
+            matching = None
+        if matching is None:
             forms = _forms(_folded(name))
-            meant = next((found[other] for other in found if forms & _forms(_folded(other))), name)
-        found[name] = meant
+            matching = next((found[other] for other in found if forms & _forms(_folded(other))), name)
+        found[name] = matching
     return found
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,11 @@ from perception.cli.options import add_range_option, add_rename_option, range_of
 from sparse_core.common.console import progress_bar
 
 if TYPE_CHECKING:
-    from perception.data import Frame
+    from perception.data import DataSet, Frame
+    from perception.detector import Detector
+    from perception.evaluate.calibration import Reliability, ScoreMap
+    from perception.evaluate.sizes import SizeFit
+    from perception.evaluate.thresholds import ScoreChoice
     from perception.types import Detections
     from sparse_core.common.table import Table
 
@@ -54,23 +58,76 @@ def run(options: argparse.Namespace) -> int:
     from perception.checkpoints.weights import save_calibrated
     from perception.data import open_data_set
     from perception.detector import Detector
-    from perception.evaluate.boxes.judge import BoxesJudge
-    from perception.evaluate.calibration import measure_reliability
-    from perception.evaluate.data_set import detect_all
-    from perception.evaluate.options import JudgeOptions
-    from perception.evaluate.reports.calibration import calibration_table, format_choices
-    from perception.evaluate.reports.sizes import sizes_table
-    from perception.evaluate.sizes import fit_sizes, offsets_to
-    from perception.evaluate.thresholds import choose_thresholds
 
     names, sizes = renames_of(options.rename), _sizes_of(options.sizes)
     data_set = open_data_set(options.data, None if options.split == "all" else options.split, having="labels")
     detector = Detector.from_pretrained(options.weights, device=options.device)
     if options.range is not None:
         detector = detector.with_range(range_of(options.range))
-    nms, classes = detector.config.nms, detector.config.head.classes
-    written = {name: names.get(name, name) for name in classes}
-    _check_classes(sizes, written)
+    own = {names.get(name, name): name for name in detector.config.head.classes}
+    _check_classes(sizes, own)
+    fits = _fit(detector, data_set, names, sizes, thresholds=options.thresholds)
+    save_calibrated(
+        options.weights,
+        options.out,
+        {own[name]: fitted_map for name, fitted_map in fits.maps.items()},
+        offsets_m={own[name]: added for name, added in fits.offsets_m.items()},
+        thresholds={own[name]: choice.threshold for name, choice in fits.choices.items()},
+    )
+    if options.json:
+        print(json.dumps(fits.to_dict()))
+        return 0
+    for table in fits.tables():
+        OUTPUT.print(table)
+    saved = f"sizes of {_listed(list(fits.offsets_m))}, scores of {_listed(list(fits.maps))}"
+    OUTPUT.print(f"{options.out}: {saved}", soft_wrap=True)
+    return 0
+
+
+class _Fits(NamedTuple):
+    """Fits by the names that labels use, and those of them to save."""
+
+    frames: int
+    sizes: dict[str, SizeFit]
+    offsets_m: dict[str, tuple[float, float, float]]
+    reliability: dict[str, Reliability]
+    maps: dict[str, ScoreMap]
+    choices: dict[str, ScoreChoice]
+
+    def to_dict(self) -> dict[str, Any]:
+        sizes = {name: {**fit.to_dict(), "saved": name in self.offsets_m} for name, fit in self.sizes.items()}
+        scores = {
+            name: {**found.to_dict(), "saved": name in self.maps} for name, found in self.reliability.items()
+        }
+        thresholds = {name: asdict(choice) for name, choice in self.choices.items()}
+        return {"sizes": sizes, "calibration": scores, "thresholds": thresholds}
+
+    def tables(self) -> list[Table]:
+        from perception.evaluate.reports.calibration import calibration_table, format_choices
+        from perception.evaluate.reports.sizes import sizes_table
+
+        sizes = sizes_table(self.sizes, saved=list(self.offsets_m))
+        scores = calibration_table(self.reliability, self.frames)
+        return [sizes, scores, *([format_choices(self.choices)] if self.choices else [])]
+
+
+def _fit(
+    detector: Detector,
+    data_set: DataSet,
+    names: dict[str, str],
+    sizes: dict[str, tuple[float, ...]],
+    *,
+    thresholds: bool,
+) -> _Fits:
+    """Fit sizes that are not given, then scores of the resized boxes, then thresholds of these scores."""
+    from perception.evaluate.boxes.judge import BoxesJudge
+    from perception.evaluate.calibration import measure_reliability
+    from perception.evaluate.data_set import detect_all
+    from perception.evaluate.options import JudgeOptions
+    from perception.evaluate.sizes import fit_sizes, offsets_to
+    from perception.evaluate.thresholds import choose_thresholds
+
+    written = {name: names.get(name, name) for name in detector.config.head.classes}
     judge = BoxesJudge(data_set, JudgeOptions(classes=tuple(written.values())))
     detected: list[tuple[Frame, Detections]] = []
     with tempfile.TemporaryDirectory() as scratch, progress_bar() as bar:
@@ -83,11 +140,11 @@ def run(options: argparse.Namespace) -> int:
 
         detect_all(detector, judge, Path(scratch), names=names, on_frame=keep)
         pairs = [(found, frame.truth) for frame, found in detected]
-        fixed = [written[name] for name in nms.footprints_m]
+        fixed = [written[name] for name in detector.config.nms.footprints_m]
         fitted = [name for name in written.values() if name not in sizes]
-        fits = {**fit_sizes(pairs, fitted, fixed=fixed), **offsets_to(sizes, pairs)}
-        offsets = {name: fit.offsets_m for name, fit in fits.items() if fit.helps or name in sizes}
-        resized = [(frame, _resized(found, offsets)) for frame, found in detected]
+        size_fits = {**fit_sizes(pairs, fitted, fixed=fixed), **offsets_to(sizes, pairs)}
+        offsets_m = {name: fit.offsets_m for name, fit in size_fits.items() if fit.helps or name in sizes}
+        resized = [(frame, _resized(found, offsets_m)) for frame, found in detected]
         frames, judged = judge.judged(judge.write(Path(scratch), resized))
     rankings = {name: part.rankings["3d"] for name, part in judged.items() if len(part.rankings["3d"].score)}
     reliability = measure_reliability(rankings, len(frames))
@@ -100,34 +157,8 @@ def run(options: argparse.Namespace) -> int:
         name: part._replace(score=maps[name](part.score)) if name in maps else part
         for name, part in rankings.items()
     }
-    choices = choose_thresholds(mapped) if options.thresholds else {}
-    own = {name: label for label, name in written.items()}
-    save_calibrated(
-        options.weights,
-        options.out,
-        {own[name]: fitted_map for name, fitted_map in maps.items()},
-        offsets_m={own[name]: added for name, added in offsets.items()},
-        thresholds={own[name]: choice.threshold for name, choice in choices.items()},
-    )
-    if options.json:
-        record = {
-            "sizes": {name: {**fit.to_dict(), "saved": name in offsets} for name, fit in fits.items()},
-            "calibration": {
-                name: {**found.to_dict(), "saved": name in maps} for name, found in reliability.items()
-            },
-            "thresholds": {name: asdict(choice) for name, choice in choices.items()},
-        }
-        print(json.dumps(record))
-        return 0
-    tables: list[Table] = [
-        sizes_table(fits, saved=list(offsets)),
-        calibration_table(reliability, len(frames)),
-    ]
-    for table in [*tables, *([format_choices(choices)] if choices else [])]:
-        OUTPUT.print(table)
-    saved = f"sizes of {_listed(list(offsets))}, scores of {_listed(list(maps))}"
-    OUTPUT.print(f"{options.out}: {saved}", soft_wrap=True)
-    return 0
+    choices = choose_thresholds(mapped) if thresholds else {}
+    return _Fits(len(frames), size_fits, offsets_m, reliability, maps, choices)
 
 
 def _sizes_of(texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -146,12 +177,12 @@ def _sizes_of(texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def _check_classes(sizes: dict[str, tuple[float, ...]], written: dict[str, str]) -> None:
+def _check_classes(sizes: dict[str, tuple[float, ...]], classes: Collection[str]) -> None:
     from perception.class_names import unknown_class
 
     for name in sizes:
-        if name not in written.values():
-            raise ValueError(f"--sizes: {unknown_class(name, list(written.values()))}")
+        if name not in classes:
+            raise ValueError(f"--sizes: {unknown_class(name, list(classes))}")
 
 
 def _resized(found: Detections, offsets: dict[str, tuple[float, float, float]]) -> Detections:

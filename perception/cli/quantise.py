@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure the ranges of features, and write the weights with them."""
     from perception.checkpoints.ranges import measure_ranges
     from perception.checkpoints.weights import save_quantised
-    from perception.cli.detect.frames import ScanReader
+    from perception.cli.scans.reading import ScanReader
     from perception.cli.scans.source import find_scans
     from perception.detector import Detector
     from perception.scans.tensors import as_tensor

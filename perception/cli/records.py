@@ -66,7 +66,7 @@ class FolderRecords:
         """Return True if a record of this name and source exists."""
         return (name, source) in self._known
 
-    def held(self, name: str, source: str) -> dict[str, Any] | None:
+    def find(self, name: str, source: str) -> dict[str, Any] | None:
         """Return the existing record of this name and source, or None."""
         line = self._known.get((name, source))
         return None if line is None else dict(json.loads(line))

@@ -102,23 +102,15 @@ def describe_folder(
     if not 0 < val_share < 1:
         raise ValueError(f"val_share must be between 0 and 1, got {val_share}")
     root = Path(folder)
-    known = DairV2xSide(root, None, "scan", None) if labels and DairV2xSide.recognises(root) else None
+    dair_v2x = DairV2xSide(root, None, "scan", None) if labels and DairV2xSide.recognises(root) else None
     scans = find_scans(root)
-    looked = _spread_over(scans.paths)
-    measured = measure_scans(looked)
+    sample = _spread_over(scans.paths)
+    measured = measure_scans(sample)
     path = Evidence("scans.path", relative(scans.folder, root), f"{len(scans.paths)} scans", "measured")
-    part = ScanPart(
-        path.value,
-        (measured.columns and tuple(measured.evidence[0].value)) or None,
-        measured.transform.scale,
-        measured.transform.axes or "x,y,z",
-        measured.transform.intensity_scale,
-        measured.transform.sensor_height_m,
-    )
-    description = Description(part)
+    description = Description(_scan_part(path.value, measured))
     remarks = _scan_remarks(scans, measured)
     found = find_labels(root, scans) if labels else None
-    reach, around = _reach(looked, measured)
+    reach, around = _reach(sample, measured)
     if found is None:
         remarks.append("no labels found: only the scans are described. Add labels to train.")
         bounds = suggested_range_m(np.zeros((0, 7)), reach, behind=around)
@@ -129,23 +121,24 @@ def describe_folder(
     label_part, label_evidence = _label_part(root, scans, found)
     description = replace(description, labels=label_part)
     data_set = OwnDataSet(root, None, "scan or labels", None, description=description)
-    both = [path for path in scans.paths if path.stem in _labelled(found)]
-    written = measure_written(data_set, [path.stem for path in _spread_over(both, _LABELLED_SAMPLE)])
+    labelled = [path for path in scans.paths if path.stem in _labelled(found)]
+    written = measure_written(data_set, [path.stem for path in _spread_over(labelled, _LABELLED_SAMPLE)])
     if not written.facts:
         raise DataError(f"{found.path}: the labels contain no box. Export them again, or add --no-labels.")
     remarks += _label_remarks(written, around)
     description = replace(description, labels=written.part, classes=written.classes)
-    lists, listed = _lists(root, scans, found, written, data_set if known is None else known, val_share, seed)
-    if known is not None:
-        return _of_known(known, measured, written, lists, listed, reach)
+    lists, listed = _lists(
+        root, scans, found, written, data_set if dair_v2x is None else dair_v2x, val_share, seed
+    )
+    if dair_v2x is not None:
+        return _of_known(dair_v2x, measured, written, lists, listed, reach)
     description = replace(description, splits=listed.value)
-    there = not lists
-    height_m = measured.transform.sensor_height_m
     shrink = suggested_shrink(written.boxes, [name for names in written.per_frame.values() for name in names])
-    raised_m = raised_by_m(height_m, shrink)
+    raised_m = raised_by_m(measured.transform.sensor_height_m, shrink)
     bounds = suggested_range_m(written.boxes, reach, behind=around, raised_m=raised_m, shrink=shrink)
     described = OwnDataSet(root, None, "scan or labels", None, description=description)
-    frames = len(lists.get("train") or (described.split_ids("train") if there else scans.paths))
+    # Without new lists, the folder has its own.
+    frames = len(lists.get("train") or (scans.paths if lists else described.split_ids("train")))
     training = training_text(
         description.class_names,
         bounds,
@@ -164,6 +157,18 @@ def describe_folder(
         bounds,
         training,
         tuple(remarks),
+    )
+
+
+def _scan_part(path: str, measured: MeasuredScans) -> ScanPart:
+    transform = measured.transform
+    return ScanPart(
+        path,
+        (measured.columns and tuple(measured.evidence[0].value)) or None,
+        transform.scale,
+        transform.axes or "x,y,z",
+        transform.intensity_scale,
+        transform.sensor_height_m,
     )
 
 

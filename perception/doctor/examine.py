@@ -21,7 +21,7 @@ from perception.doctor.check_missing import check_missing
 from perception.doctor.check_range import check_range
 from perception.doctor.check_scans import PLACEMENT_CHECKS, check_scans
 from perception.doctor.label_facts import Array, LabelFacts, measure_labels, points_by_class
-from perception.doctor.report import DoctorReport, Spread, Statistics, sorted_findings
+from perception.doctor.report import DoctorReport, NumberRange, Statistics, sorted_findings
 from perception.doctor.wording import in_description, words_for
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
@@ -210,9 +210,9 @@ def _statistics(survey: _Survey) -> Statistics:
     intensity = [scan.intensity for scan in survey.scans if scan.intensity is not None]
     return Statistics(
         frames=len(survey.scans),
-        points=_spread([scan.points for scan in survey.scans]),
+        points=_range_of([scan.points for scan in survey.scans]),
         boxes=dict(boxes.most_common()),
-        points_per_box={name: _spread(counts) for name, counts in points_by_class(survey.labels).items()},
+        points_per_box={name: _range_of(counts) for name, counts in points_by_class(survey.labels).items()},
         axes={
             name: _extremes([(scan.smallest[axis], scan.median[axis], scan.largest[axis]) for scan in filled])
             for axis, name in enumerate("xyz")
@@ -221,13 +221,15 @@ def _statistics(survey: _Survey) -> Statistics:
     )
 
 
-def _spread(values: Sequence[int]) -> Spread:
-    return Spread(float(min(values)), float(np.median(values)), float(max(values))) if values else Spread()
+def _range_of(values: Sequence[int]) -> NumberRange:
+    if not values:
+        return NumberRange()
+    return NumberRange(float(min(values)), float(np.median(values)), float(max(values)))
 
 
-def _extremes(rows: Sequence[tuple[float, float, float]]) -> Spread:
+def _extremes(rows: Sequence[tuple[float, float, float]]) -> NumberRange:
     """Return the smallest low, the median of medians, and the largest high."""
     if not rows:
-        return Spread()
+        return NumberRange()
     table = np.array(rows, np.float64)
-    return Spread(float(table[:, 0].min()), float(np.median(table[:, 1])), float(table[:, 2].max()))
+    return NumberRange(float(table[:, 0].min()), float(np.median(table[:, 1])), float(table[:, 2].max()))

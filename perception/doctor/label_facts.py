@@ -246,13 +246,13 @@ def _gap_to_ground(xyz: Array, boxes: Array) -> Array:
         offset, cosine, sine = near[:, :2] - box[:2], np.cos(box[6]), np.sin(box[6])
         along = (cosine * offset[:, 0] + sine * offset[:, 1]) / box[3]
         across = (cosine * offset[:, 1] - sine * offset[:, 0]) / box[4]
-        beside = np.maximum(np.abs(along), np.abs(across)) > 0.5
-        if beside.sum() < _GROUND_POINTS:
+        around = np.maximum(np.abs(along), np.abs(across)) > 0.5
+        if around.sum() < _GROUND_POINTS:
             continue
-        z = near[beside, 2]
+        z = near[around, 2]
         lowest = np.percentile(z, 5)
         layer = np.abs(z - lowest) < _GROUND_LAYER_M
-        quarters = 2 * (along[beside][layer] > 0) + (across[beside][layer] > 0)
+        quarters = 2 * (along[around][layer] > 0) + (across[around][layer] > 0)
         sides = int((np.bincount(quarters, minlength=4) >= SUPPORT_POINTS).sum())
         if layer.mean() >= _GROUND_SHARE and sides >= _GROUND_SIDES:
             gap[index] = box[2] - box[5] / 2 - lowest

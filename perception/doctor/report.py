@@ -19,7 +19,7 @@ _SHOWN_FRAMES = 5
 
 
 @dataclass(frozen=True)
-class Spread:
+class NumberRange:
     """Smallest, median and largest of some numbers; zeros without numbers."""
 
     low: float = 0.0
@@ -41,11 +41,11 @@ class Statistics:
     """
 
     frames: int
-    points: Spread
+    points: NumberRange
     boxes: Mapping[str, int]
-    points_per_box: Mapping[str, Spread]
-    axes: Mapping[str, Spread]
-    intensity: Spread
+    points_per_box: Mapping[str, NumberRange]
+    axes: Mapping[str, NumberRange]
+    intensity: NumberRange
 
 
 @dataclass(frozen=True)
@@ -121,21 +121,21 @@ def format_summary(findings: Sequence[Finding]) -> Text:
 
 
 def _numbers(statistics: Statistics) -> Table:
-    spreads = {"points per frame": statistics.points, **statistics.axes, "intensity": statistics.intensity}
-    rows = [(name, *_cells(spread, ".6g")) for name, spread in spreads.items()]
+    ranges = {"points per frame": statistics.points, **statistics.axes, "intensity": statistics.intensity}
+    rows = [(name, *_cells(numbers, ".6g")) for name, numbers in ranges.items()]
     return Table(("", "min", "median", "max"), rows, title=f"{statistics.frames} frames")
 
 
 def _classes(statistics: Statistics) -> Table:
     rows = [
-        (name, count, *_cells(statistics.points_per_box.get(name, Spread()), ".0f"))
+        (name, count, *_cells(statistics.points_per_box.get(name, NumberRange()), ".0f"))
         for name, count in statistics.boxes.items()
     ]
     return Table(("class", "boxes", "points per box: min", "median", "max"), rows)
 
 
-def _cells(spread: Spread, spec: str) -> list[str]:
-    return [cell(value, spec) for value in (spread.low, spread.median, spread.high)]
+def _cells(numbers: NumberRange, spec: str) -> list[str]:
+    return [cell(value, spec) for value in (numbers.low, numbers.median, numbers.high)]
 
 
 def format_finding(finding: Finding) -> Text:

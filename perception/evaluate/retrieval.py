@@ -49,13 +49,13 @@ def retrieval(
     """
     precisions, firsts, chances = [], [], []
     for row in range(len(objects)):
-        asked = (scenes == scenes[row]) & (np.abs(times_s - times_s[row]) >= apart_s - 1e-9)
+        candidates = (scenes == scenes[row]) & (np.abs(times_s - times_s[row]) >= apart_s - 1e-9)
         if labels is not None:
-            asked &= labels == labels[row]
-        right = objects[asked] == objects[row]
+            candidates &= labels == labels[row]
+        right = objects[candidates] == objects[row]
         if right.all() or not right.any():
             continue
-        ranked = right[np.argsort(distances[row, asked], kind="stable")]
+        ranked = right[np.argsort(distances[row, candidates], kind="stable")]
         found = np.cumsum(ranked) / np.arange(1, len(ranked) + 1)
         precisions.append(float(found[ranked].mean()))
         firsts.append(bool(ranked[0]))

@@ -97,12 +97,12 @@ class HealthServer:
 
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Collected(self._figures))
+        registry.register(_FigureCollector(self._figures))
         text: bytes = generate_latest(registry)
         return text
 
 
-class _Collected:
+class _FigureCollector:
     """Collector of the figures for Prometheus."""
 
     def __init__(self, figures: Figures) -> None:

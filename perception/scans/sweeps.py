@@ -53,7 +53,7 @@ def merge_scans(cloud: PointCloud, past: Iterable[PastScan]) -> PointCloud:
     return replace(cloud, points=np.concatenate(points), ages_s=np.concatenate(ages))
 
 
-class _Held(NamedTuple):
+class _BufferedScan(NamedTuple):
     """A scan of a stream: points, (4, 4) map_from_lidar and time."""
 
     cloud: PointCloud
@@ -78,16 +78,16 @@ class SweepBuffer:
 
     def __init__(self, pillars: PillarConfig, *, frame_s: float = FRAME_S) -> None:
         self._max_age_s, self._frame_s = pillars.max_age_s, frame_s
-        self._held: deque[_Held] = deque(maxlen=pillars.sweeps - 1)
+        self._scans: deque[_BufferedScan] = deque(maxlen=pillars.sweeps - 1)
 
     @property
     def used(self) -> bool:
         """True if the detector reads past scans."""
-        return self._held.maxlen != 0
+        return self._scans.maxlen != 0
 
     def clear(self) -> None:
         """Forget all past scans, before the first scan of another drive."""
-        self._held.clear()
+        self._scans.clear()
 
     def merge(self, cloud: PointCloud, pose: Any = None, time_ns: int | None = None) -> PointCloud:
         """Return a scan with the past scans of its drive, and keep it for the next ones.
@@ -107,7 +107,7 @@ class SweepBuffer:
             return cloud
         placed = checked_pose(pose)
         known = cloud.timestamp_ns if time_ns is None else time_ns
-        last = self._held[-1] if self._held else None
+        last = self._scans[-1] if self._scans else None
         if known is None:
             known = 0 if last is None else last.time_ns + round(self._frame_s * 1e9)
         if last is not None and not (
@@ -115,10 +115,10 @@ class SweepBuffer:
         ):
             self.clear()
         back, past = inverse(placed), list[PastScan]()
-        for scan in reversed(self._held):
+        for scan in reversed(self._scans):
             age_s = (known - scan.time_ns) * 1e-9
             if age_s > self._max_age_s:
                 break
             past.append(PastScan(scan.cloud, back @ scan.pose, age_s))
-        self._held.append(_Held(cloud, placed, known))
+        self._scans.append(_BufferedScan(cloud, placed, known))
         return merge_scans(cloud, past)

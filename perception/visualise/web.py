@@ -116,7 +116,7 @@ class Player(AbstractContextManager["Player"]):
         )
         self._halve()
 
-    def pass_over(self) -> None:
+    def skip(self) -> None:
         """Count a frame that the page will not show, without its points; see :func:`frames_between`."""
         if self._counted():
             self._shown.append(None)

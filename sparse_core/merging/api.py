@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,14 +85,7 @@ def merge(
     ]
     _check_count(chosen, len(deltas))
     _check_vectors(before, deltas)
-    weights = _each(weight, len(deltas), "weight", None, None)
-    densities = _each(density, len(deltas), "density", 0.0, 1.0)
-    gammas = _each(gamma, len(deltas), "gamma", None, None)
-    epsilons = _each(epsilon, len(deltas), "epsilon", 0.0, 0.5)
-    if 0.0 in densities:
-        raise ValueError("density must be above 0 and at most 1, got 0")
-    if not all(0 <= share < 1 for share in gammas):
-        raise ValueError(f"gamma must be at least 0 and below 1, got {gammas}")
+    settings = _vector_settings(len(deltas), weight, density, gamma, epsilon)
     if elect not in ("mass", "count"):
         raise ValueError(f"elect must be 'mass' or 'count', got {elect!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -100,40 +94,63 @@ def merge(
     on: Rescale = "probability" if chosen.sparsifier == "random" else "l1"
     rescaled = read_rescale(chosen, rescale, "rescale", on=on, default=random)
     rule = Rule(chosen, scale, normalize, elect, rescaled, seed, read_options(chosen, options, ""))
-    merged = {}
-    for name, value in before.items():
-        if not value.is_floating_point():
-            merged[name] = value.clone()
-            continue
-        labels = [f"vector {number}, tensor {name!r}," for number in range(len(deltas))]
-        # A linear merge of models equals one of deltas, except for the case below.
-        models = chosen.takes_models and chosen.name != "linear"
-        shares = [
-            Share(
-                Delta(value + delta[name].to(value.dtype) if models else delta[name], label=label),
-                w,
-                d,
-                g,
-                e,
-                number,
-            )
-            for number, (delta, label, w, d, g, e) in enumerate(
-                zip(deltas, labels, weights, densities, gammas, epsilons, strict=True)
-            )
-        ]
-        if chosen.name == "linear":
-            merged[name] = merge_tensor(value, shares, rule, name=name)
-            continue
-        out = torch.empty_like(value, memory_format=torch.contiguous_format)
-        base_value = value if chosen.base != "unused" else None
-        merged[name] = merge_one(base_value, shares, rule, name=name, out=out)
+    merged = {
+        name: _merge_tensor(name, value, [delta[name] for delta in deltas], settings, rule)
+        if value.is_floating_point()
+        else value.clone()
+        for name, value in before.items()
+    }
     if chosen.name == "linear" and not rule.divides:
         # Without division the base counts with the sum of the weights, not once.
-        extra = math.fsum(weights) * scale - 1
+        extra = math.fsum(setting.weight for setting in settings) * scale - 1
         for name, value in merged.items():
             if value.is_floating_point():
                 value.add_(before[name], alpha=extra)
     return merged
+
+
+class _VectorSettings(NamedTuple):
+    """Settings of one vector."""
+
+    weight: float
+    density: float
+    gamma: float
+    epsilon: float
+
+
+def _vector_settings(
+    count: int,
+    weight: float | Sequence[float],
+    density: float | Sequence[float],
+    gamma: float | Sequence[float],
+    epsilon: float | Sequence[float],
+) -> list[_VectorSettings]:
+    weights = _each(weight, count, "weight", None, None)
+    densities = _each(density, count, "density", 0.0, 1.0)
+    gammas = _each(gamma, count, "gamma", None, None)
+    epsilons = _each(epsilon, count, "epsilon", 0.0, 0.5)
+    if 0.0 in densities:
+        raise ValueError("density must be above 0 and at most 1, got 0")
+    if not all(0 <= share < 1 for share in gammas):
+        raise ValueError(f"gamma must be at least 0 and below 1, got {gammas}")
+    return list(map(_VectorSettings, weights, densities, gammas, epsilons))
+
+
+def _merge_tensor(
+    name: str, value: Tensor, deltas: Sequence[Tensor], settings: Sequence[_VectorSettings], rule: Rule
+) -> Tensor:
+    """Merge the deltas of one tensor of the base."""
+    method = rule.method
+    linear = method.name == "linear"
+    shares = []
+    for number, (delta, setting) in enumerate(zip(deltas, settings, strict=True)):
+        # A linear merge of models equals one of deltas, but for the sum of the weights.
+        added = value + delta.to(value.dtype) if method.takes_models and not linear else delta
+        shares.append(Share(Delta(added, label=f"vector {number}, tensor {name!r},"), *setting, number))
+    if linear:
+        return merge_tensor(value, shares, rule, name=name)
+    out = torch.empty_like(value, memory_format=torch.contiguous_format)
+    return merge_one(value if method.base != "unused" else None, shares, rule, name=name, out=out)
 
 
 def _check_count(method: Method, count: int) -> None:

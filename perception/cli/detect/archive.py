@@ -13,13 +13,13 @@ from pathlib import Path
 from perception.checkpoints.weights import load_weights
 from perception.cli.console import OUTPUT
 from perception.cli.detect.crops import Crops
-from perception.cli.detect.frames import ScanReader
 from perception.cli.detect.limits import LimitCount
 from perception.cli.detect.pages import open_player, play_records
-from perception.cli.detect.portions import DetectionJob, Made, Portion, Results, Stretch
+from perception.cli.detect.portions import BagRange, DetectionJob, Portion, Results, ScanResult
 from perception.cli.records import FolderRecords, WrittenRecords
 from perception.cli.scans.dates import ScanDates
 from perception.cli.scans.options import WarningFilter
+from perception.cli.scans.reading import ScanReader
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import MergedScans, ScanPaths, frame_name
 from perception.engines.local import LocalEngine, usable_cores
@@ -114,21 +114,21 @@ def detect_archive(
         task = bar.add_task("detecting", total=found.total)
         for given in run_in_order(engine, archive.portions(), attempts=_ATTEMPTS, check=archive.check):
             result = given.result
-            for made in _all_made(given.task, result):
-                if made.failure is not None:
-                    raise made.failure
-                if made.record is None:
+            for scan_result in _scan_results(given.task, result):
+                if scan_result.failure is not None:
+                    raise scan_result.failure
+                if scan_result.record is None:
                     failed += 1
-                    LOG.error("skipped: %s", made.problem)
+                    LOG.error("skipped: %s", scan_result.problem)
                     continue
-                range_warnings.apply(made.record)
+                range_warnings.apply(scan_result.record)
                 if records is not None:
-                    records.write(made.record)
-                dates.warn(made.record)
-                limits.add(made.record)
+                    records.write(scan_result.record)
+                dates.warn(scan_result.record)
+                limits.add(scan_result.record)
                 if options.json:
-                    print(json.dumps(made.record), flush=True)
-                for warning in [] if options.json else warnings.new(tuple(made.record["warnings"])):
+                    print(json.dumps(scan_result.record), flush=True)
+                for warning in [] if options.json else warnings.new(tuple(scan_result.record["warnings"])):
                     LOG.warning(warning)
                 done += 1
             if isinstance(result, Results):
@@ -163,11 +163,11 @@ def _engine(options: argparse.Namespace) -> Engine:
     return LocalEngine(job, gpus or usable_cores())
 
 
-def _all_made(portion: Portion, result: object) -> list[Made]:
+def _scan_results(portion: Portion, result: object) -> list[ScanResult]:
     if isinstance(result, Results):
-        return result.made
+        return result.scans
     assert isinstance(result, WorkerLost)
-    return [Made(None, f"{portion.name}: {_ATTEMPTS} workers died on this scan ({result.reason})")]
+    return [ScanResult(None, f"{portion.name}: {_ATTEMPTS} workers died on this scan ({result.reason})")]
 
 
 class _RangeWarningFilter:
@@ -198,27 +198,27 @@ class _Archive:
         """Yield all portions, in order."""
         found = self._found
         if isinstance(found, MergedScans):
-            yield from self._together(iter(found))
+            yield from self._file_portions(iter(found))
             return
-        yield from self._together(iter(found.files))
+        yield from self._file_portions(iter(found.files))
         for path, stem, recording in found.recordings:
             if isinstance(recording, BagScans):
-                yield from self._stretches(path, stem, recording)
+                yield from self._bag_ranges(path, stem, recording)
             else:
-                yield from self._together(iter(ScanPaths([], [(path, stem, recording)])))
+                yield from self._file_portions(iter(ScanPaths([], [(path, stem, recording)])))
 
     def check(self, portion: Portion, result: object) -> Portion | None:
         """Return the portion for a repeat if earlier scans have a larger intensity range."""
-        stretch = portion.stretch
-        if stretch is None or not isinstance(result, Results):
+        bag_range = portion.bag_range
+        if bag_range is None or not isinstance(result, Results):
             return None
-        shown = self._shown.get(stretch.path, 1.0)
-        if shown > stretch.least:
-            return Portion(stretch=replace(stretch, least=shown))
-        self._shown[stretch.path] = max(shown, result.divisor)
+        shown = self._shown.get(bag_range.path, 1.0)
+        if shown > bag_range.least:
+            return Portion(bag_range=replace(bag_range, least=shown))
+        self._shown[bag_range.path] = max(shown, result.divisor)
         return None
 
-    def _together(self, scans: Iterator[Scan]) -> Iterator[Portion]:
+    def _file_portions(self, scans: Iterator[Scan]) -> Iterator[Portion]:
         new = (scan for scan in scans if not self._holds(scan.name, scan.source))
         while part := tuple(islice(new, self._size)):
             yield Portion(part)
@@ -228,7 +228,7 @@ class _Archive:
         self.known += held
         return held
 
-    def _stretches(self, path: Path, stem: str, bag: BagScans) -> Iterator[Portion]:
+    def _bag_ranges(self, path: Path, stem: str, bag: BagScans) -> Iterator[Portion]:
         size, shown, at = len(bag), 1.0, 0
         for first, stop in self._runs(stem, bag):
             # Skipped scans still determine the intensity range of those that follow.
@@ -236,8 +236,8 @@ class _Archive:
             least = _shown_by(bag, first, first + 1, shown)
             for begin in range(first, stop, self._size):
                 end = min(begin + self._size, stop)
-                stretch = Stretch(path, stem, begin, None if end == size else end, size)
-                yield Portion(stretch=replace(stretch, least=max(least, self._shown.get(path, 1.0))))
+                bag_range = BagRange(path, stem, begin, None if end == size else end, size)
+                yield Portion(bag_range=replace(bag_range, least=max(least, self._shown.get(path, 1.0))))
             at = stop
 
     def _runs(self, stem: str, bag: BagScans) -> Iterator[tuple[int, int]]:
@@ -257,6 +257,6 @@ class _Archive:
 def _shown_by(bag: BagScans, first: int, stop: int, least: float) -> float:
     """Return the intensity divisor after some scans; errors are left to detection."""
     with contextlib.suppress(DataError):
-        for scan in bag.stretch(first, stop, least=least):
+        for scan in bag.read_range(first, stop, least=least):
             least = scan.divisor if isinstance(scan, BagScan) else least
     return least

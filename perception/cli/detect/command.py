@@ -6,7 +6,7 @@ import argparse
 import json
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perception.cli.console import (
     OUTPUT,
@@ -18,15 +18,17 @@ from perception.cli.console import (
 from perception.cli.detect.archive import add_engine_options, detect_archive, wants_engine
 from perception.cli.detect.budget import add_budget_options
 from perception.cli.detect.crops import Crops, add_crop_options
-from perception.cli.detect.frames import DetectedFrame, FrameMaker, ScanReader
+from perception.cli.detect.frames import DetectedFrame, FrameMaker
 from perception.cli.detect.limits import LimitCount, add_limits_option
-from perception.cli.detect.pages import held_boxes, open_player
+from perception.cli.detect.pages import detections_of, open_player
 from perception.cli.detect.partitions import FOLDER as TABLE
 from perception.cli.detect.partitions import write_partitions
 from perception.cli.options import add_picture_options, add_range_option, add_topic_option
 from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scans.dates import ScanDates, add_date_options
 from perception.cli.scans.options import WarningFilter, add_scan_options, transform_of
+from perception.cli.scans.reading import ScanReader
+from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import MergedScans, ScanPaths, find_scans
 from perception.cli.scans.surroundings import Surroundings, add_surroundings_options
 from perception.errors import DataError
@@ -34,6 +36,9 @@ from perception.io.addresses import path_or_address
 from sparse_core.common.console import LOG, REMARKS, progress_bar
 from sparse_core.common.libraries import load_pyarrow
 from sparse_core.common.table import Table, cell
+
+if TYPE_CHECKING:
+    from perception.visualise import Player
 
 #: Runs of more scans print no tables, because printing takes longer than detection on a GPU.
 _MOST_TABLES = 100
@@ -131,55 +136,82 @@ def _detect(options: argparse.Namespace) -> int:
             make.load()
         if records is not None:
             stack.enter_context(records.open())
-        recordings, warnings = stack.enter_context(_recordings(options)), WarningFilter()
-        dates, limits = ScanDates(options), LimitCount()
-        player = None
+        run = _SerialRun(options, make, records, stack)
+        run.detect(found)
+    run.print_summary()
+    return 1 if run.failed else 0
+
+
+class _SerialRun:
+    """Detection in one scan after the other, without worker processes; ``stack`` closes its viewers."""
+
+    def __init__(
+        self, options: argparse.Namespace, make: FrameMaker, records: FolderRecords | None, stack: ExitStack
+    ) -> None:
+        self._options, self._make, self._records = options, make, records
+        self._recordings = stack.enter_context(_recordings(options))
+        self._player: Player | None = None
         if records is not None and not options.no_pictures:
-            player = stack.enter_context(open_player(options.out, options.paths, options.addresses))
-        bar = stack.enter_context(progress_bar())
-        total = found.total
-        task, done, failed, known = bar.add_task("detecting", total=total), 0, 0, 0
-        for scan in found:
-            try:
-                if records is not None and (held := records.held(scan.name, scan.source)) is not None:
-                    if player is not None:
-                        boxes = held_boxes(held, records.path)
-                        seen = make.read(scan)
-                        player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)
-                    make.sweeps.skip(scan)
-                    known += 1
-                    continue
-                frame = make(scan)
-                # After the picture, so that --resume draws that of an interrupted frame.
-                if records is not None:
-                    records.write(frame.record)
-                dates.warn(frame.record)
-                limits.add(frame.record)
-                _show(frame, options, tables=options.profile or (total or done) <= _MOST_TABLES)
-                for warning in [] if options.json else warnings.new(frame.detections.warnings):
-                    LOG.warning(warning)
-                if player is not None:
-                    player.add(frame.cloud, frame.detections, name=scan.name, ground_truth=frame.truth)
-                if recordings is not None:
-                    _record(recordings, frame, done)
-                done += 1
-            except DataError as error:
-                failed += 1
-                LOG.error("skipped: %s", error)
-            finally:
-                bar.advance(task)
-    limits.warn()
-    if make.budget is not None and done:
-        # With --json, standard output holds records only.
-        (REMARKS if options.json else OUTPUT).print(make.budget.summary())
-    if (cut := crops.summary()) is not None:
-        LOG.info(cut)
-    if not options.json:
-        before = f", {known} from an earlier run" if known else ""
-        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
-        if player is not None and done + known:
-            OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
-    return 1 if failed else 0
+            self._player = stack.enter_context(open_player(options.out, options.paths, options.addresses))
+        self._warnings, self._dates, self._limits = WarningFilter(), ScanDates(options), LimitCount()
+        self._done = self._known = self.failed = 0
+
+    def detect(self, found: ScanPaths | MergedScans) -> None:
+        """Detect in all scans; unusable ones are logged and counted."""
+        records, total = self._records, found.total
+        with progress_bar() as bar:
+            task = bar.add_task("detecting", total=total)
+            for scan in found:
+                try:
+                    if records is not None and (record := records.find(scan.name, scan.source)) is not None:
+                        self._skip(scan, record, records.path)
+                    else:
+                        self._add(self._make(scan), total)
+                except DataError as error:
+                    self.failed += 1
+                    LOG.error("skipped: %s", error)
+                finally:
+                    bar.advance(task)
+
+    def _skip(self, scan: Scan, record: dict[str, Any], path: Path) -> None:
+        """Add a scan to the page whose record an earlier run wrote to a file."""
+        if self._player is not None:
+            boxes, read = detections_of(record, path), self._make.read(scan)
+            self._player.add(read.cloud, boxes, name=scan.name, ground_truth=read.truth)
+        self._make.sweeps.skip(scan)
+        self._known += 1
+
+    def _add(self, frame: DetectedFrame, total: int | None) -> None:
+        """Write the results of a frame."""
+        # After the picture, so that --resume draws that of an interrupted frame.
+        if self._records is not None:
+            self._records.write(frame.record)
+        self._dates.warn(frame.record)
+        self._limits.add(frame.record)
+        options = self._options
+        _show(frame, options, tables=options.profile or (total or self._done) <= _MOST_TABLES)
+        for warning in [] if options.json else self._warnings.new(frame.detections.warnings):
+            LOG.warning(warning)
+        if self._player is not None:
+            self._player.add(frame.cloud, frame.detections, name=frame.name, ground_truth=frame.truth)
+        if self._recordings is not None:
+            _record(self._recordings, frame, self._done)
+        self._done += 1
+
+    def print_summary(self) -> None:
+        """Print counts, levels of the budget and the page."""
+        options, done, budget = self._options, self._done, self._make.budget
+        self._limits.warn()
+        if budget is not None and done:
+            # With --json, standard output holds records only.
+            (REMARKS if options.json else OUTPUT).print(budget.summary())
+        if (crops := self._make.crops.summary()) is not None:
+            LOG.info(crops)
+        if not options.json:
+            before = f", {self._known} from an earlier run" if self._known else ""
+            OUTPUT.print(f"{done} of {done + self.failed} frames in {options.out}{before}", soft_wrap=True)
+            if self._player is not None and done + self._known:
+                OUTPUT.print(f"{self._player}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _any_readable(found: ScanPaths | MergedScans, read: ScanReader) -> bool:

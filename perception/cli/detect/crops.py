@@ -83,12 +83,12 @@ class Crops:
         self._counts: Counter[str] = Counter()
         self._without: Counter[str] = Counter()
 
-    def fields(self, name: str, beside: Frame | None, detections: Detections) -> dict[str, Any]:
+    def fields(self, name: str, frame: Frame | None, detections: Detections) -> dict[str, Any]:
         """Write the crops of a scan; return the field ``crops``, or nothing without a picture.
 
         Args:
             name: name of the frame.
-            beside: the frame of the data set that holds the scan, if any.
+            frame: the frame of the data set that holds the scan, if any.
             detections: detections of the scan.
 
         Raises:
@@ -96,11 +96,11 @@ class Crops:
         """
         if not self._wanted:
             return {}
-        image = self._image(name, beside)
+        image = self._image(name, frame)
         if image is None:
             self._without["picture"] += 1
             return {}
-        calibration = self._calibration(name, beside)
+        calibration = self._calibration(name, frame)
         if calibration is None:
             self._without["calibration"] += 1
             return {}
@@ -134,17 +134,17 @@ class Crops:
                 parts.append(f"{self._without[what]} {scans} without a {what} (add {option})")
         return "; ".join(parts)
 
-    def _image(self, name: str, beside: Frame | None) -> Path | None:
+    def _image(self, name: str, frame: Frame | None) -> Path | None:
         if self._images is not None:
             return self._images.get(name)
-        return None if beside is None else beside.image
+        return None if frame is None else frame.image
 
-    def _calibration(self, name: str, beside: Frame | None) -> CameraCalibration | None:
+    def _calibration(self, name: str, frame: Frame | None) -> CameraCalibration | None:
         if isinstance(self._calibrations, CameraCalibration):
             return self._calibrations
         if self._calibrations is not None:
             return read_calibration(self._calibrations[name]) if name in self._calibrations else None
-        return beside.calibration if beside is not None and beside.calibrated else None
+        return frame.calibration if frame is not None and frame.calibrated else None
 
     def _cut(
         self, name: str, image: Path, calibration: CameraCalibration, detections: Detections

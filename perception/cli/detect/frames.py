@@ -6,40 +6,23 @@ import argparse
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from perception.cli.detect.budget import Budget, budget_of
 from perception.cli.detect.crops import Crops
 from perception.cli.options import range_of
 from perception.cli.scans.dates import ScanDates, known_time
-from perception.cli.scans.options import columns_of
+from perception.cli.scans.reading import ReadScan, ScanReader
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.surroundings import Surroundings
 from perception.cli.scans.sweeps import CommandSweeps
-from perception.data import Frame, frame_beside
 from perception.detector import Detector
-from perception.errors import DataError
-from perception.io import load_point_cloud
-from perception.io.addresses import download
 from perception.io.poses import ScanPose
 from perception.io.transform import ScanTransform
-from perception.types import Boxes3D, Detections, PointCloud
+from perception.types import Detections, PointCloud
 from sparse_core.common.console import LOG
 from sparse_core.errors import CapacityWarning
-
-
-@dataclass(frozen=True, eq=False)
-class ReadScan:
-    """A scan, and the frame of the data set that holds it, if any."""
-
-    cloud: PointCloud
-    beside: Frame | None
-
-    @property
-    def truth(self) -> Boxes3D | None:
-        """Labels of the scan, or None."""
-        return self.beside.truth if self.beside is not None and self.beside.labelled else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,33 +37,6 @@ class DetectedFrame(ReadScan):
     record: dict[str, Any]
 
 
-class ScanReader:
-    """Reader of scans, by the options of the command."""
-
-    def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
-        self._columns, self._transform = columns_of(options), transform
-
-    def __call__(self, scan: Scan) -> ReadScan:
-        """Read a scan, with the axes of its data set unless options describe the file.
-
-        Raises:
-            DataError: the scan is unreadable.
-        """
-        if isinstance(scan.read, DataError):
-            raise scan.read
-        if scan.read is not None:
-            return ReadScan(scan.read, None)
-        if scan.address:
-            with download(scan.address) as path:
-                cloud = load_point_cloud(path, columns=self._columns, transform=self._transform)
-            return ReadScan(replace(cloud, source=scan.address), None)
-        beside = frame_beside(scan.path)
-        if beside is not None and self._columns is None and self._transform == ScanTransform():
-            return ReadScan(beside.cloud, beside)
-        cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
-        return ReadScan(cloud, beside)
-
-
 class FrameMaker:
     """Detection by the options of the command.
 
@@ -91,13 +47,14 @@ class FrameMaker:
 
     Attributes:
         read: reader of scans.
+        crops: pictures of objects.
         budget: budget of time or energy, if any; known after :meth:`load`.
     """
 
     def __init__(
         self, options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings, crops: Crops
     ) -> None:
-        self._options, self._surroundings, self._crops = options, surroundings, crops
+        self._options, self._surroundings, self.crops = options, surroundings, crops
         self.read, self._dates = ScanReader(options, transform), ScanDates(options)
         #: Past scans, for detectors that read several sweeps.
         self.sweeps = CommandSweeps(self._timed_scan)
@@ -135,33 +92,17 @@ class FrameMaker:
             DataError: the scan is unusable.
         """
         read = self.read(scan)
-        cloud, pose = self._placed(scan, read)
-        frame = self._detect(self._detector or self.load(), scan, cloud, read.beside, pose)
+        cloud, pose = self._surroundings.with_pose(scan, read)
+        frame = self._detect(self._detector or self.load(), scan, ReadScan(cloud, read.frame), pose)
         if self._options.out is not None and not self._options.no_pictures:
             self._draw(scan, frame)
         return frame
 
-    def _placed(self, scan: Scan, read: ReadScan) -> tuple[PointCloud, ScanPose | None]:
-        """Return a scan with its time, and its pose."""
-        surroundings, beside = self._surroundings, read.beside
-        cloud = surroundings.timed(read.cloud, scan, beside)
-        pose = surroundings.scan_pose(
-            scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
-        )
-        return cloud, pose
-
     def _timed_scan(self, scan: Scan) -> tuple[PointCloud, ScanPose | None]:
-        return self._placed(scan, self.read(scan))
+        return self._surroundings.with_pose(scan, self.read(scan))
 
-    def _detect(
-        self,
-        detector: Detector,
-        scan: Scan,
-        cloud: PointCloud,
-        beside: Frame | None,
-        pose: ScanPose | None,
-    ) -> DetectedFrame:
-        budget = self.budget
+    def _detect(self, detector: Detector, scan: Scan, read: ReadScan, pose: ScanPose | None) -> DetectedFrame:
+        budget, cloud = self.budget, read.cloud
         seen = self.sweeps.merge(detector.config.pillars, scan, cloud, pose)
         used = detector if budget is None else budget.detector
         started = time.perf_counter()
@@ -181,11 +122,12 @@ class FrameMaker:
         record |= {} if pose is None else {"pose": pose.to_dict()}
         record |= self._surroundings.fields(cloud, detections)
         record |= {} if budget is None else budget.record()
-        record |= self._crops.fields(scan.name, beside, detections)
+        record |= self.crops.fields(scan.name, read.frame, detections)
         if stages_ms:
             record["stages_ms"] = {stage: round(value, 4) for stage, value in stages_ms.items()}
         title = "" if budget is None else budget.title()
-        return DetectedFrame(cloud, beside, scan.name, detections, elapsed_s * 1e3, stages_ms, title, record)
+        elapsed_ms = elapsed_s * 1e3
+        return DetectedFrame(cloud, read.frame, scan.name, detections, elapsed_ms, stages_ms, title, record)
 
     def _draw(self, scan: Scan, frame: DetectedFrame) -> None:
         from perception.visualise import draw_bev

@@ -12,8 +12,8 @@ from perception.types import Detections
 from sparse_core.common.console import LOG, progress_bar
 
 if TYPE_CHECKING:
-    from perception.cli.detect.frames import ScanReader
     from perception.cli.records import WrittenRecords
+    from perception.cli.scans.reading import ScanReader
     from perception.cli.scans.scan import Scan
     from perception.visualise import Player
 
@@ -30,7 +30,7 @@ def open_player(folder: Path, paths: Sequence[Path], addresses: Sequence[str] = 
     return Player(folder / PAGE, title=title)
 
 
-def held_boxes(record: dict[str, Any], path: Path) -> Detections:
+def detections_of(record: dict[str, Any], path: Path) -> Detections:
     """Return the detections of a record; raise ``DataError`` if it is damaged."""
     try:
         return Detections.from_dict(record)
@@ -60,12 +60,12 @@ def play_records(player: Player, scans: Iterable[Scan], records: WrittenRecords,
             shown, number = number % every == 0, number + 1
             bar.advance(task)
             if not shown:
-                player.pass_over()
+                player.skip()
                 continue
             try:
-                boxes, seen = held_boxes(records.read(scan.name, scan.source), records.path), read(scan)
+                boxes, seen = detections_of(records.read(scan.name, scan.source), records.path), read(scan)
             except DataError as error:
-                player.pass_over()
+                player.skip()
                 LOG.error("not in %s: %s", PAGE, error)
             else:
                 player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)

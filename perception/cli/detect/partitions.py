@@ -45,8 +45,8 @@ def write_partitions(records: Path, folder: Path) -> int:
     """
     pyarrow = load_pyarrow("--parquet")
     rows = 0
-    with replacing_folder(folder) as beside, ExitStack() as stack, open_records(records) as lines:
-        parts = _Parts(pyarrow, beside)
+    with replacing_folder(folder) as partial, ExitStack() as stack, open_records(records) as lines:
+        parts = _Parts(pyarrow, partial)
         stack.callback(parts.close)
         for number, line in enumerate(lines, start=1):
             try:

@@ -27,7 +27,7 @@ _WRONG_PLACES = (PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 @dataclass(frozen=True)
-class Stretch:
+class BagRange:
     """A range of scans of a bag, which the worker reads.
 
     Attributes:
@@ -52,29 +52,31 @@ class Portion:
     """Scans of one task: files, scans already read, or a range of a bag."""
 
     scans: tuple[Scan, ...] = ()
-    stretch: Stretch | None = None
+    bag_range: BagRange | None = None
 
     @property
     def name(self) -> str:
         """Name of its first frame."""
-        if self.stretch is not None:
-            return frame_name(self.stretch.stem, self.stretch.first)
+        if self.bag_range is not None:
+            return frame_name(self.bag_range.stem, self.bag_range.first)
         return self.scans[0].name
 
     def pieces(self) -> Sequence[Portion]:
         """Return a portion for each scan."""
-        stretch = self.stretch
-        if stretch is None:
+        bag_range = self.bag_range
+        if bag_range is None:
             return [Portion((scan,)) for scan in self.scans]
-        stop = max(stretch.size, stretch.first + 1) if stretch.stop is None else stretch.stop
-        singles = [replace(stretch, first=number, stop=number + 1) for number in range(stretch.first, stop)]
-        if stretch.stop is None:
+        stop = max(bag_range.size, bag_range.first + 1) if bag_range.stop is None else bag_range.stop
+        singles = [
+            replace(bag_range, first=number, stop=number + 1) for number in range(bag_range.first, stop)
+        ]
+        if bag_range.stop is None:
             singles[-1] = replace(singles[-1], stop=None)
-        return [Portion(stretch=single) for single in singles]
+        return [Portion(bag_range=single) for single in singles]
 
 
 @dataclass(frozen=True)
-class Made:
+class ScanResult:
     """The result of a scan: its record, or why it was skipped.
 
     Attributes:
@@ -91,12 +93,12 @@ class Results:
     """The results of a portion.
 
     Attributes:
-        made: results of its scans, in order.
+        scans: results of its scans, in order.
         divisor: intensity divisor after its last scan.
         cut: counts of crops.
     """
 
-    made: list[Made]
+    scans: list[ScanResult]
     divisor: float = 1.0
     cut: dict[str, int] = field(default_factory=dict)
 
@@ -134,10 +136,10 @@ class PortionMaker:
 
     def __call__(self, portion: Portion) -> Results:
         """Detect in the scans of a portion, in order."""
-        if portion.stretch is None:
-            return Results([self._made(scan) for scan in portion.scans], cut=self._crops.take_counts())
-        stretch, divisor = portion.stretch, portion.stretch.least
-        found = self._opened(stretch.path).stretch(stretch.first, stretch.stop, least=divisor)
+        if portion.bag_range is None:
+            return Results([self._detect(scan) for scan in portion.scans], cut=self._crops.take_counts())
+        bag_range, divisor = portion.bag_range, portion.bag_range.least
+        found = self._open_bag(bag_range.path).read_range(bag_range.first, bag_range.stop, least=divisor)
 
         def attempts() -> Iterator[BagScan | DataError]:
             nonlocal divisor
@@ -145,21 +147,21 @@ class PortionMaker:
                 divisor = scan.divisor if isinstance(scan, BagScan) else divisor
                 yield scan
 
-        scans = scans_of(stretch.path, stretch.stem, attempts(), stretch.first)
-        made = [self._made(scan) for scan in scans]
-        return Results(made, divisor, self._crops.take_counts())
+        scans = scans_of(bag_range.path, bag_range.stem, attempts(), bag_range.first)
+        results = [self._detect(scan) for scan in scans]
+        return Results(results, divisor, self._crops.take_counts())
 
-    def _made(self, scan: Scan) -> Made:
+    def _detect(self, scan: Scan) -> ScanResult:
         try:
-            return Made(self._make(scan).record)
+            return ScanResult(self._make(scan).record)
         except DataError as error:
-            return Made(None, str(error))
+            return ScanResult(None, str(error))
         except OSError as error:
             if isinstance(error, _WRONG_PLACES) or write_failure(error) is not None:
-                return Made(None, failure=error)
+                return ScanResult(None, failure=error)
             raise
 
-    def _opened(self, path: Path) -> BagScans:
+    def _open_bag(self, path: Path) -> BagScans:
         if self._bag is None or self._bag[0] != path:
             if self._bag is not None:
                 self._bag[1].close()

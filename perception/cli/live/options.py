@@ -11,12 +11,11 @@ from typing import Any
 from perception.cli.console import add_command, add_device_option, add_precision_option, add_weights_option
 from perception.cli.options import add_topic_option
 from perception.cli.scans.options import add_scan_options, columns_of
+from perception.cli.scans.reading import ScanReader
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import find_scans
 from perception.cli.scans.surroundings import Surroundings, add_surroundings_options
-from perception.data import frame_beside
 from perception.errors import DataError
-from perception.io import load_point_cloud
 from perception.io.poses import ScanPose
 from perception.io.recordings.bags import is_bag
 from perception.io.sensors.pcap import is_pcap
@@ -152,38 +151,25 @@ def open_source(
         raise DataError(f"{path}: no scans. Name another recording, or another topic with --topic.")
 
     def recorded() -> Iterator[Recorded | DataError]:
+        read = ScanReader(options, transform)
         for scan in find_scans(options, transform, stack):
             try:
-                yield _read(scan, options, transform, surroundings, say)
+                yield _recorded(scan, read, surroundings, say)
             except DataError as error:
                 yield error
 
     return Replay(recorded, name=str(path), speed=options.speed)
 
 
-def _read(
-    scan: Scan,
-    options: argparse.Namespace,
-    transform: ScanTransform,
-    surroundings: Surroundings,
-    say: Callable[[str], None],
+def _recorded(
+    scan: Scan, read: ScanReader, surroundings: Surroundings, say: Callable[[str], None]
 ) -> Recorded:
     """Read a scan with its time and pose; report why it has no pose."""
-    if isinstance(scan.read, DataError):
-        raise scan.read
-    beside = frame_beside(scan.path) if scan.read is None else None
-    if scan.read is not None:
-        cloud = scan.read
-    elif beside is not None and options.columns is None and transform == ScanTransform():
-        cloud = beside.cloud
-    else:
-        cloud = load_point_cloud(scan.path, columns=columns_of(options), transform=transform)
-    cloud = surroundings.timed(cloud, scan, beside)
+    found = read(scan)
+    cloud = surroundings.timed(found.cloud, scan, found.frame)
     pose: ScanPose | None = None
     try:
-        pose = surroundings.scan_pose(
-            scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
-        )
+        pose = surroundings.pose_of(scan, cloud, found.frame)
     except DataError as error:
         say(str(error))
     return Recorded(scan.name, cloud, scan.sensor, pose)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.checkpoints.weights import resolve_weights
+from perception.cli.scans.reading import ReadScan
 from perception.cli.scans.scan import Scan
 from perception.data import Frame
 from perception.errors import DataError
@@ -99,7 +100,12 @@ class Surroundings:
         self._weights = options.weights
         self._encoder: str | None = None
 
-    def timed(self, cloud: PointCloud, scan: Scan, beside: Frame | None = None) -> PointCloud:
+    def with_pose(self, scan: Scan, read: ReadScan) -> tuple[PointCloud, ScanPose | None]:
+        """Return a scan with its time, and its pose; raise ``DataError`` as the methods for each."""
+        cloud = self.timed(read.cloud, scan, read.frame)
+        return cloud, self.pose_of(scan, cloud, read.frame)
+
+    def timed(self, cloud: PointCloud, scan: Scan, frame: Frame | None = None) -> PointCloud:
         """Return a scan with its time.
 
         Scans of recordings have the time of their message, else of ``--times``. Files have the first of:
@@ -108,7 +114,7 @@ class Surroundings:
         Args:
             cloud: points of the scan.
             scan: origin of the scan.
-            beside: the frame of the data set that holds the scan, if any.
+            frame: the frame of the data set that holds the scan, if any.
 
         Raises:
             DataError: the file of times is invalid or too short.
@@ -119,7 +125,7 @@ class Surroundings:
             return replace(cloud, timestamp_ns=self._times.find(scan.name, scan.position))
         if scan.read is not None:
             return cloud
-        known = (None if beside is None else beside.time_ns, cloud.timestamp_ns, time_in_name(scan.path.stem))
+        known = (None if frame is None else frame.time_ns, cloud.timestamp_ns, time_in_name(scan.path.stem))
         time_ns = next((one for one in known if one is not None), None)
         if time_ns is None and (times := self._times_beside(scan)) is not None:
             time_ns = times.find(scan.path.stem, scan.position)
@@ -139,12 +145,18 @@ class Surroundings:
             self._folder_times[path] = ScanTimes(path)
         return self._folder_times[path]
 
+    def pose_of(self, scan: Scan, cloud: PointCloud, frame: Frame | None) -> ScanPose | None:
+        """Return the pose of a scan with its time; see :meth:`scan_pose`."""
+        return self.scan_pose(
+            scan.name, scan.position, cloud.timestamp_ns, frame, bag=scan.bag, sensor=scan.sensor
+        )
+
     def scan_pose(
         self,
         name: str,
         position: int,
         time_ns: int | None,
-        beside: Frame | None = None,
+        frame: Frame | None = None,
         *,
         bag: Path | None = None,
         sensor: str = "",
@@ -155,7 +167,7 @@ class Surroundings:
             name: name of the frame.
             position: index of the scan, from 0.
             time_ns: time of the scan, if known.
-            beside: the frame of the data set that holds the scan, if any.
+            frame: the frame of the data set that holds the scan, if any.
             bag: recording of the scan.
             sensor: the recording's name of the sensor's frame.
 
@@ -168,7 +180,7 @@ class Surroundings:
         source = bag if self._bag is None and recorded else self._bag
         poses = None if source is None else self._poses_in(source, sensor)
         if poses is None:
-            return None if beside is None or beside.pose is None else ScanPose(beside.pose, beside.time_ns)
+            return None if frame is None or frame.pose is None else ScanPose(frame.pose, frame.time_ns)
         matrix = None if time_ns is None else poses.at(time_ns)
         if time_ns is None or matrix is None:
             if time_ns is None:

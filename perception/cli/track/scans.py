@@ -16,18 +16,16 @@ from perception.cli.detect.pages import open_player
 from perception.cli.options import renames_of
 from perception.cli.records import FolderRecords
 from perception.cli.scans.dates import ScanDates, known_time
-from perception.cli.scans.options import columns_of, transform_of
+from perception.cli.scans.options import transform_of
+from perception.cli.scans.reading import ReadScan, ScanReader
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import find_scans
 from perception.cli.scans.surroundings import Surroundings
 from perception.cli.scans.sweeps import CommandSweeps
-from perception.data import Frame, frame_beside
 from perception.data.nuscenes import NuScenesFrame
 from perception.detector import Detector
 from perception.errors import DataError
-from perception.io import load_point_cloud
 from perception.io.poses import ScanPose
-from perception.io.transform import ScanTransform
 from perception.rigid_motion import checked_pose
 from perception.track.config import TrackerConfig
 from perception.track.recording import Moment, track_recording
@@ -48,7 +46,7 @@ _OWN = (
 )
 
 
-class _Waiting(NamedTuple):
+class _PendingScan(NamedTuple):
     """A scan that waits for its tracks."""
 
     scan: Scan
@@ -73,7 +71,8 @@ class ScanRun:
         if not options.rate_hz > 0:
             raise ValueError(f"--rate-hz must be a positive number, got {options.rate_hz}")
         self._options, self._stack = options, stack
-        self._columns, self._transform = columns_of(options), transform_of(options)
+        self._transform = transform_of(options)
+        self._read = ScanReader(options, self._transform)
         self._names = renames_of(options.rename)
         self._surroundings = Surroundings(options, self._transform, recorded_poses=True)
         found = find_scans(options, self._transform, stack)
@@ -89,7 +88,7 @@ class ScanRun:
         self._detector: Detector | None = None
         self._sweeps = CommandSweeps(self._placed)
         self._dates = ScanDates(options)
-        self._waiting: deque[_Waiting] = deque()
+        self._pending: deque[_PendingScan] = deque()
         self._again: Iterator[Scan] | None = None
         self._latest: tuple[str, int] | None = None
         self.failed = 0
@@ -105,30 +104,30 @@ class ScanRun:
             task = bar.add_task("tracking", total=self.total)
             began_ns: int | None = None
             for tracks in track_recording(self._moments(), config, mode=options.mode):
-                waiting = self._waiting.popleft()
-                scan = waiting.scan
+                pending = self._pending.popleft()
+                scan = pending.scan
                 trails.add(tracks)
                 ids.update(tracks.track_id.tolist())
                 drawn = not options.pictures or self._earlier.holds(scan.name, scan.source)
                 if recordings or player is not None or not drawn:
-                    cloud = waiting.cloud if waiting.cloud is not None else self._cloud(scan)
+                    cloud = pending.cloud if pending.cloud is not None else self._cloud(scan)
                     if not drawn:
                         _draw(options.out / f"{scan.name}.png", cloud, tracks, trails)
                     if player is not None:
-                        player.add(cloud, tracks, name=scan.name, time_ns=waiting.record["time_ns"])
-                    _show(recordings, cloud, tracks, done, waiting.record)
-                own = {name: value for name, value in waiting.record.items() if name not in _OWN}
-                if waiting.record["time_ns"] is None and "detected_ns" in own:
+                        player.add(cloud, tracks, name=scan.name, time_ns=pending.record["time_ns"])
+                    _show(recordings, cloud, tracks, done, pending.record)
+                own = {name: value for name, value in pending.record.items() if name not in _OWN}
+                if pending.record["time_ns"] is None and "detected_ns" in own:
                     # Spaced like the tracker's frames, so that a slow machine causes no gaps in a memory.
                     began_ns = own["detected_ns"] if began_ns is None else began_ns
                     own["detected_ns"] = began_ns + round(done * config.frame_s * 1e9)
                 record = {"frame": scan.name, **tracks.to_dict(), "source": scan.source} | own
-                record |= self._dates.fields(scan, waiting.record["time_ns"])
+                record |= self._dates.fields(scan, pending.record["time_ns"])
                 records.write(record)
                 self._dates.warn(record)
-                if waiting.sample is not None:
+                if pending.sample is not None:
                     labels = [self._names.get(label, label) for label in tracks.labels]
-                    samples.append((waiting.sample, replace(tracks, labels=labels)))
+                    samples.append((pending.sample, replace(tracks, labels=labels)))
                 done += 1
                 bar.advance(task)
         if samples:
@@ -141,11 +140,12 @@ class ScanRun:
     def _moments(self) -> Iterator[Moment]:
         for scan in self._scans:
             try:
-                beside = frame_beside(scan.path) if scan.read is None else None
-                record, cloud = self._boxes.held(scan.name, scan.source), None
+                frame = self._read.frame_of(scan)
+                record, cloud = self._boxes.find(scan.name, scan.source), None
                 if record is None:
-                    cloud = self._read(scan, beside)
-                    record = self._detect(scan, cloud, beside)
+                    read = ReadScan(self._read.cloud(scan, frame), frame)
+                    cloud, pose = self._surroundings.with_pose(scan, read)
+                    record = self._detect(scan, cloud, pose)
                     self._boxes.write(record)
                 else:
                     self._sweeps.skip(scan)
@@ -161,9 +161,9 @@ class ScanRun:
                     " --overwrite."
                 ) from error
             kept = cloud if self._options.mode == "online" else None
-            sample = beside.sample_token if isinstance(beside, NuScenesFrame) else None
+            sample = frame.sample_token if isinstance(frame, NuScenesFrame) else None
             self._check_order(scan, record["time_ns"])
-            self._waiting.append(_Waiting(scan, record, kept, sample))
+            self._pending.append(_PendingScan(scan, record, kept, sample))
             yield Moment(found, _pose_of(record), record["time_ns"])
 
     def _check_order(self, scan: Scan, time_ns: int | None) -> None:
@@ -178,32 +178,12 @@ class ScanRun:
                 " scans, or their times, by time."
             )
 
-    def _read(self, scan: Scan, beside: Frame | None) -> PointCloud:
-        """Read a scan with its time, and the axes of its data set unless options describe the file."""
-        if isinstance(scan.read, DataError):
-            raise scan.read
-        if scan.read is not None:
-            cloud = scan.read
-        elif beside is not None and self._columns is None and self._transform == ScanTransform():
-            cloud = beside.cloud
-        else:
-            cloud = load_point_cloud(scan.path, columns=self._columns, transform=self._transform)
-        return self._surroundings.timed(cloud, scan, beside)
-
-    def _pose(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> ScanPose | None:
-        return self._surroundings.scan_pose(
-            scan.name, scan.position, cloud.timestamp_ns, beside, bag=scan.bag, sensor=scan.sensor
-        )
-
     def _placed(self, scan: Scan) -> tuple[PointCloud, ScanPose | None]:
         """Return a scan with its time, and its pose."""
-        beside = frame_beside(scan.path) if scan.read is None else None
-        cloud = self._read(scan, beside)
-        return cloud, self._pose(scan, cloud, beside)
+        return self._surroundings.with_pose(scan, self._read(scan))
 
-    def _detect(self, scan: Scan, cloud: PointCloud, beside: Frame | None) -> dict[str, Any]:
+    def _detect(self, scan: Scan, cloud: PointCloud, pose: ScanPose | None) -> dict[str, Any]:
         """Detect, and return the record with pose and structure."""
-        pose = self._pose(scan, cloud, beside)
         if self._detector is None:
             self._detector = Detector.from_pretrained(self._options.weights, device=self._options.device)
         seen = self._sweeps.merge(self._detector.config.pillars, scan, cloud, pose)
@@ -222,11 +202,12 @@ class ScanRun:
 
     def _cloud(self, scan: Scan) -> PointCloud:
         """Read a scan again for drawing; scans must be requested in order."""
-        if scan.read is None:
-            return self._read(scan, frame_beside(scan.path))
-        if self._again is None:
-            self._again = iter(find_scans(self._options, self._transform, self._stack))
-        return self._read(next(one for one in self._again if one.name == scan.name), None)
+        if scan.read is not None:
+            if self._again is None:
+                self._again = iter(find_scans(self._options, self._transform, self._stack))
+            scan = next(one for one in self._again if one.name == scan.name)
+        read = self._read(scan)
+        return self._surroundings.timed(read.cloud, scan, read.frame)
 
 
 def run_scans(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +30,15 @@ _DETECTION_FIELDS = (
 )  # fmt: skip
 
 
+TableT = TypeVar("TableT", bound="ObjectTable")
+
+
 @dataclass(frozen=True, eq=False)
-class TrackRows:
-    """Rows of a tracking file, in order. Camera frame, KITTI's conventions, metres and radians.
+class ObjectTable:
+    """Rows of KITTI's files, in order. Camera frame, KITTI's conventions, metres and radians.
 
     Attributes:
-        frame: (N,) int64.
-        track_id: (N,) int64; -1 for unlabelled regions and detections.
+        frame: (N,) int64 frame index.
         type: (N,) class names.
         truncated: (N,) float64.
         occluded: (N,) int64.
@@ -49,7 +51,6 @@ class TrackRows:
     """
 
     frame: npt.NDArray[np.int64]
-    track_id: npt.NDArray[np.int64]
     type: npt.NDArray[np.str_]
     truncated: Float64Array
     occluded: npt.NDArray[np.int64]
@@ -63,9 +64,20 @@ class TrackRows:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def rows(self, which: npt.NDArray[Any]) -> TrackRows:
+    def rows(self: TableT, which: npt.NDArray[Any]) -> TableT:
         """Return the rows of a mask or of indices."""
-        return TrackRows(**{name: column[which] for name, column in vars(self).items()})
+        return type(self)(**{name: column[which] for name, column in vars(self).items()})
+
+
+@dataclass(frozen=True, eq=False)
+class TrackRows(ObjectTable):
+    """Rows of a tracking file.
+
+    Attributes:
+        track_id: (N,) int64; -1 for unlabelled regions and detections.
+    """
+
+    track_id: npt.NDArray[np.int64]
 
     @classmethod
     def joined(cls, parts: list[TrackRows]) -> TrackRows:

@@ -97,12 +97,12 @@ def judged_classes(labels: BoxTable, detections: BoxTable, classes: Iterable[str
     """
     labelled, detected = set(labels.label.tolist()), set(detections.label.tolist())
     if classes is not None:
-        asked = tuple(dict.fromkeys(classes))
-        known = sorted((labelled | detected) - set(asked))
-        for name in sorted(set(asked) - labelled - detected):
+        wanted = tuple(dict.fromkeys(classes))
+        known = sorted((labelled | detected) - set(wanted))
+        for name in sorted(set(wanted) - labelled - detected):
             if same_class(name, known) is not None:
                 raise DataError(unknown_class(name, sorted(labelled | detected)))
-        return asked
+        return wanted
     for name in sorted(detected - labelled):
         same = same_class(name, sorted(labelled - detected))
         if same is not None:

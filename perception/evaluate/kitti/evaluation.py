@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perception.data.camera import DONT_CARE
+from perception.data.kitti.tracking import ObjectTable
 from perception.errors import DataError
 from perception.evaluate.box_table import Float64Array
-from perception.evaluate.kitti.frames import FrameSource, ObjectTable, load_frames
+from perception.evaluate.kitti.frames import FrameSource, load_frames
 from perception.evaluate.kitti.matching import MatchTask, precision_curves
 from perception.evaluate.kitti.overlap import Overlaps, find_overlaps, largest_coverage
 from perception.evaluate.kitti.protocol import (

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from perception.data import CameraObject
 from perception.data.kitti import read_objects
+from perception.data.kitti.tracking import ObjectTable
 from perception.errors import DataError
-from perception.evaluate.box_table import Float64Array
 from perception.evaluate.options import MissingResults
 
 #: A folder of KITTI ``.txt`` files, one list of objects per frame, or such lists by frame id.
@@ -22,42 +21,6 @@ FrameSource = str | Path | Sequence[Sequence[CameraObject]] | Mapping[str, Seque
 _LARGEST = 1e100
 
 
-@dataclass(frozen=True, eq=False)
-class ObjectTable:
-    """Objects of all frames, in order of frames and lines, in the camera frame with KITTI's conventions.
-
-    Attributes:
-        frame: (M,) int64 frame index, not decreasing.
-        type: (M,) class names in lower case (the protocol ignores case).
-        truncated: (M,) float64.
-        occluded: (M,) int64.
-        alpha: (M,) float64 observation angle, radians.
-        box_2d: (M, 4) float64 left, top, right, bottom in pixels.
-        size_m: (M, 3) float64 height, width, length in metres.
-        location: (M, 3) float64 bottom centre in metres.
-        rotation_y: (M,) float64 radians.
-        score: (M,) float64; NaN for labels.
-    """
-
-    frame: npt.NDArray[np.int64]
-    type: npt.NDArray[np.str_]
-    truncated: Float64Array
-    occluded: npt.NDArray[np.int64]
-    alpha: Float64Array
-    box_2d: Float64Array
-    size_m: Float64Array
-    location: Float64Array
-    rotation_y: Float64Array
-    score: Float64Array
-
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def rows(self, which: npt.NDArray[np.bool_]) -> ObjectTable:
-        """Return the objects of an (M,) mask."""
-        return ObjectTable(**{name: column[which] for name, column in vars(self).items()})
-
-
 def load_frames(
     labels: FrameSource,
     results: FrameSource,
@@ -65,7 +28,9 @@ def load_frames(
     frame_ids: Iterable[str] | None = None,
     missing_results: MissingResults = "error",
 ) -> tuple[tuple[str, ...], ObjectTable, ObjectTable]:
-    """Return the names, labels and results of the frames to evaluate.
+    """Return the names, labels and results of the frames to evaluate, in order of frames and lines.
+
+    Class names are in lower case, because the protocol ignores case.
 
     Args:
         labels: folder, sequence or mapping; it defines the frames.

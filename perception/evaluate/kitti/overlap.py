@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 
 from perception.boxes import circles_meet, circumscribed_radius, rotated_iou_pairs
+from perception.data.kitti.tracking import ObjectTable
 from perception.evaluate.box_table import Float64Array
 from perception.evaluate.greedy import frame_pairs
-from perception.evaluate.kitti.frames import ObjectTable
 from perception.evaluate.kitti.protocol import OVERLAP_METRICS, OverlapMetric
 
 Rows = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class Overlaps:
 
 def find_overlaps(labels: ObjectTable, detections: ObjectTable) -> Overlaps:
     """Compute the overlaps of every label with every detection of its frame; disjoint pairs are dropped."""
-    with np.errstate(all="ignore"):  # empty boxes divide zero by zero; _Shared turns that into 0
+    with np.errstate(all="ignore"):  # empty boxes divide zero by zero; _Intersections turns that into 0
         pairs = frame_pairs(labels.frame, detections.frame)
         chunks = [_overlaps_of(labels, detections, *rows) for rows in pairs]
     return Overlaps(
@@ -65,9 +65,9 @@ def _joined(chunks: list[dict[OverlapMetric, Float64Array]]) -> dict[OverlapMetr
 
 
 def _overlaps_of(labels: ObjectTable, detections: ObjectTable, label: Rows, detection: Rows) -> Overlaps:
-    shared = {"2d": _image_shared(labels.box_2d[label], detections.box_2d[detection])}
-    shared["bev"] = _ground_shared(labels, detections, label, detection)
-    shared["3d"] = _volume_shared(labels, detections, label, detection, shared["bev"].shared)
+    shared = {"2d": _image_intersections(labels.box_2d[label], detections.box_2d[detection])}
+    shared["bev"] = _ground_intersections(labels, detections, label, detection)
+    shared["3d"] = _volume_intersections(labels, detections, label, detection, shared["bev"].shared)
     meet = np.logical_or.reduce([sizes.shared > 0 for sizes in shared.values()])
     return Overlaps(
         label=label[meet],
@@ -78,7 +78,7 @@ def _overlaps_of(labels: ObjectTable, detections: ObjectTable, label: Rows, dete
 
 
 @dataclass(frozen=True, eq=False)
-class _Shared:
+class _Intersections:
     """Intersections and sizes of aligned pairs, each (P,): square pixels, square metres or cubic metres."""
 
     shared: Float64Array
@@ -96,11 +96,11 @@ def _ratio(part: Float64Array, whole: Float64Array) -> Float64Array:
     return np.where(part > 0, part / whole, 0.0)
 
 
-def _image_shared(label: Float64Array, detection: Float64Array) -> _Shared:
+def _image_intersections(label: Float64Array, detection: Float64Array) -> _Intersections:
     width = np.minimum(label[:, 2], detection[:, 2]) - np.maximum(label[:, 0], detection[:, 0])
     height = np.minimum(label[:, 3], detection[:, 3]) - np.maximum(label[:, 1], detection[:, 1])
     shared = np.where((width > 0) & (height > 0), width * height, 0.0)
-    return _Shared(shared, _image_area(label), _image_area(detection))
+    return _Intersections(shared, _image_area(label), _image_area(detection))
 
 
 def _image_area(box: Float64Array) -> Float64Array:
@@ -108,7 +108,9 @@ def _image_area(box: Float64Array) -> Float64Array:
     return area
 
 
-def _ground_shared(labels: ObjectTable, detections: ObjectTable, label: Rows, detection: Rows) -> _Shared:
+def _ground_intersections(
+    labels: ObjectTable, detections: ObjectTable, label: Rows, detection: Rows
+) -> _Intersections:
     label_boxes, detection_boxes = _ground_boxes(labels), _ground_boxes(detections)
     first, second = torch.from_numpy(label_boxes[label]), torch.from_numpy(detection_boxes[detection])
     reach = circumscribed_radius(first) + circumscribed_radius(second)
@@ -117,18 +119,18 @@ def _ground_shared(labels: ObjectTable, detections: ObjectTable, label: Rows, de
     iou[near] = rotated_iou_pairs(label_boxes[label[near]], detection_boxes[detection[near]], metric="bev")
     label_area = (label_boxes[:, 3] * label_boxes[:, 4])[label]
     detection_area = (detection_boxes[:, 3] * detection_boxes[:, 4])[detection]
-    return _Shared(iou * (label_area + detection_area) / (1 + iou), label_area, detection_area)
+    return _Intersections(iou * (label_area + detection_area) / (1 + iou), label_area, detection_area)
 
 
-def _volume_shared(
+def _volume_intersections(
     labels: ObjectTable, detections: ObjectTable, label: Rows, detection: Rows, ground: Float64Array
-) -> _Shared:
+) -> _Intersections:
     label_bottom, detection_bottom = labels.location[label, 1], detections.location[detection, 1]
     label_top = label_bottom - labels.size_m[label, 0]
     detection_top = detection_bottom - detections.size_m[detection, 0]
     # The camera's y axis points down, so bottoms have the larger values.
     height = np.minimum(detection_bottom, label_bottom) - np.maximum(detection_top, label_top)
-    return _Shared(
+    return _Intersections(
         shared=ground * np.maximum(0.0, height),
         label=labels.size_m[label].prod(axis=1),
         detection=detections.size_m[detection].prod(axis=1),

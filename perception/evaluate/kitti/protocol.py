@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.data.kitti import KittiDataSet
-from perception.evaluate.kitti.frames import ObjectTable
+from perception.data.kitti.tracking import ObjectTable
 
 #: Geometry of the overlap: image boxes, bird's-eye rectangles or volumes.
 OverlapMetric = Literal["2d", "bev", "3d"]

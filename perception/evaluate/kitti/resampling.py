@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perception.data.kitti.tracking import ObjectTable
 from perception.evaluate.box_table import Float64Array, Mask, Rows
 from perception.evaluate.kitti.evaluation import FrameComparison, compare_frames, match_task, overlap_limits
-from perception.evaluate.kitti.frames import FrameSource, ObjectTable, load_frames
+from perception.evaluate.kitti.frames import FrameSource, load_frames
 from perception.evaluate.kitti.matching import (
     MatchTask,
     accountable,

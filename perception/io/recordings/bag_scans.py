@@ -70,7 +70,7 @@ class BagScans:
         """Yield scans, or an error for each unusable message; raise if the recording is damaged."""
         return self._scans(_Messages(self), 0, None, 1.0)
 
-    def stretch(
+    def read_range(
         self, first: int, stop: int | None = None, *, least: float = 1.0
     ) -> Iterator[BagScan | DataError]:
         """Yield the scans of a range of messages, without decoding those before it.

@@ -48,11 +48,17 @@ class Int8Backbone(CpuBackbone[Tensor]):
         self._pack(backbone.down, before, scales.of(backbone.down))
 
     def _pack(
-        self, unit: SparseUnit, reads: ByteScale, makes: ByteScale, adds: ByteScale | None = None
+        self,
+        unit: SparseUnit,
+        in_scale: ByteScale,
+        out_scale: ByteScale,
+        residual_scale: ByteScale | None = None,
     ) -> ByteScale:
         weight, bias = pack_weight(unit.conv.weight.detach()), bias_of(unit)
-        self._packed[unit] = pack_layer(weight, bias, reads=reads, makes=makes, adds=adds)
-        return makes
+        self._packed[unit] = pack_layer(
+            weight, bias, in_scale=in_scale, out_scale=out_scale, residual_scale=residual_scale
+        )
+        return out_scale
 
     def _first(self, features: Tensor, level: PlannedLevel, pool: RowPool) -> Tensor:
         rows = pool.take_with_zero_row(len(level), padded(features.shape[1]))
@@ -73,13 +79,13 @@ class Int8Backbone(CpuBackbone[Tensor]):
         residual: Tensor | None = None,
     ) -> Tensor:
         layer = self._packed[unit]
-        out = pool.take_with_zero_row(count, layer.made)
+        out = pool.take_with_zero_row(count, layer.out_width)
         added = None if residual is None else residual[:-1]
         byte_layer(rows, layer, out=out[:-1], table=reads, residual=added)
         return out
 
     def _point(self, unit: SparseUnit, rows: Tensor, pool: RowPool) -> Tensor:
         layer = self._packed[unit]
-        out = pool.take_with_zero_row(len(rows) - 1, layer.made)
+        out = pool.take_with_zero_row(len(rows) - 1, layer.out_width)
         byte_layer(rows[:-1], layer, out=out[:-1])
         return out

@@ -54,12 +54,16 @@ class Int8Layers(NeckLayers):
         more = (0, padded(weight.shape[1]) - weight.shape[1])
         up = F.pad(weight.permute(0, 2, 3, 1), more).reshape(1, len(weight), -1)
         self._up = pack_layer(
-            up, F.pad(bias_of(neck.up), more).repeat(4), reads=before, makes=raised, adds=fine
+            up,
+            F.pad(bias_of(neck.up), more).repeat(4),
+            in_scale=before,
+            out_scale=raised,
+            residual_scale=fine,
         )
         hidden_weight, hidden_bias = matrix_of(head.heat_hidden)
-        self._hidden = pack_layer(hidden_weight[None], hidden_bias, reads=self._features, makes=None)
+        self._hidden = pack_layer(hidden_weight[None], hidden_bias, in_scale=self._features, out_scale=None)
         heat_weight, self._heat_bias = matrix_of(head.heat)
-        self._heat_weight = F.pad(heat_weight, (0, 0, 0, self._hidden.made - len(heat_weight)))
+        self._heat_weight = F.pad(heat_weight, (0, 0, 0, self._hidden.out_width - len(heat_weight)))
         self.empty = self._empty_scene(small)
 
     def convolve(
@@ -96,7 +100,7 @@ class Int8Layers(NeckLayers):
 
     def heat_logits(self, features: Tensor, pool: RowPool, *, out: Tensor) -> None:
         """See :meth:`NeckLayers.heat_logits`."""
-        hidden = pool.take(len(features), self._hidden.made, torch.float32)
+        hidden = pool.take(len(features), self._hidden.out_width, torch.float32)
         byte_layer(features, self._hidden, out=hidden)
         rows_product(hidden, self._heat_weight, out=out, bias=self._heat_bias)
         pool.give(hidden)
@@ -133,9 +137,11 @@ class Int8Layers(NeckLayers):
 
 
 def _convolution(
-    unit: DenseUnit, reads: ByteScale, makes: ByteScale, adds: ByteScale | None = None
+    unit: DenseUnit, in_scale: ByteScale, out_scale: ByteScale, residual_scale: ByteScale | None = None
 ) -> ByteLayer:
-    return pack_layer(taps_of(unit), bias_of(unit), reads=reads, makes=makes, adds=adds)
+    return pack_layer(
+        taps_of(unit), bias_of(unit), in_scale=in_scale, out_scale=out_scale, residual_scale=residual_scale
+    )
 
 
 def _neighbours(rows: Tensor) -> Tensor:
@@ -149,5 +155,5 @@ def _neighbours(rows: Tensor) -> Tensor:
 def _dense(rows: Tensor, layer: ByteLayer, table: Tensor, residual: Tensor | None = None) -> Tensor:
     """Run a 3x3 layer on all rows."""
     with_zero = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-    out = torch.empty((len(rows), layer.made), dtype=torch.uint8)
+    out = torch.empty((len(rows), layer.out_width), dtype=torch.uint8)
     return byte_layer(with_zero, layer, out=out, table=table, residual=residual)

@@ -39,12 +39,14 @@ class BytePoints(CpuPoints[list[ByteLayer]]):
         rows = torch.empty((len(numbers), padded(numbers.shape[1])), dtype=torch.uint8)
         byte_rows(numbers, 1.0 / self._scales[0].step, out=rows)
         for layer in self._layers():
-            rows = byte_layer(rows, layer, out=rows.new_empty((len(rows), layer.made)))
+            rows = byte_layer(rows, layer, out=rows.new_empty((len(rows), layer.out_width)))
         found = largest_bytes(rows, crop.counts)[:, : self.stage.config.channels[-1]]
         return found.float() * self._scales[-1].step
 
     def _pack(self, linears: list[nn.Linear]) -> list[ByteLayer]:
         return [
-            pack_layer(linear.weight.detach().T[None], linear.bias.detach(), reads=reads, makes=makes)
-            for linear, reads, makes in zip(linears, self._scales, self._scales[1:], strict=False)
+            pack_layer(
+                linear.weight.detach().T[None], linear.bias.detach(), in_scale=in_scale, out_scale=out_scale
+            )
+            for linear, in_scale, out_scale in zip(linears, self._scales, self._scales[1:], strict=False)
         ]

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from perception.data.camera import DONT_CARE
 from perception.data.kitti.tracking import TrackRows, read_sequence_lengths, read_tracks
 from perception.errors import DataError
-from perception.evaluate.kitti.frames import ObjectTable
 from perception.evaluate.kitti.overlap import Overlaps, find_overlaps
 
 Float64Array = npt.NDArray[np.float64]
@@ -39,7 +38,7 @@ class SequencePair:
     @cached_property
     def overlaps(self) -> Overlaps:
         """Overlapping pairs of a label and a result of the same frame."""
-        return find_overlaps(_table(self.labels), _table(self.results))
+        return find_overlaps(self.labels, self.results)
 
     def matrix(self, metric: str, *, over: str = "union") -> PairLookup:
         """Return a lookup of overlaps; ``over="detection"`` is the covered share of the result."""
@@ -130,18 +129,3 @@ def _checked(path: Path, frames: int, *, scored: bool) -> TrackRows:
     if scored and np.isnan(rows.score).any():
         raise DataError(f"{path}: rows without a score; write 18 fields per row, the score last")
     return rows
-
-
-def _table(rows: TrackRows) -> ObjectTable:
-    return ObjectTable(
-        frame=rows.frame,
-        type=np.char.lower(rows.type) if len(rows) else rows.type,
-        truncated=rows.truncated,
-        occluded=rows.occluded,
-        alpha=rows.alpha,
-        box_2d=rows.box_2d,
-        size_m=rows.size_m,
-        location=rows.location,
-        rotation_y=rows.rotation_y,
-        score=rows.score,
-    )

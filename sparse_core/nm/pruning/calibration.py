@@ -85,7 +85,7 @@ def collect_inputs(
             for part in _dense_parts(found.detach()):
                 for matrix in _input_matrices(module, part):
                     sums[name].add(matrix)
-                sums[name].see(part)
+                sums[name].update_largest(part)
 
         return hook
 
@@ -127,7 +127,7 @@ class _InputSums:
             self.gram = gram if self.gram is None else self.gram.add_(gram)
         self.rows += matrix.shape[1]
 
-    def see(self, found: Tensor) -> None:
+    def update_largest(self, found: Tensor) -> None:
         """Update the largest absolute value."""
         if found.numel():
             largest = found.to(score_dtype(found)).abs().amax()

@@ -86,7 +86,7 @@ def test_near_float32(tiny_network: Network, street: Street) -> None:
 
 def convolved(rows: Tensor, layer: ByteLayer, skip: Tensor | None = None) -> Tensor:
     """A 3x3 layer on a whole map (H, W, C) of bytes, by a dense convolution of integers."""
-    weight = layer.weight.double().view(3, 3, layer.width, layer.made).permute(3, 2, 0, 1)
+    weight = layer.weight.double().view(3, 3, layer.width, layer.out_width).permute(3, 2, 0, 1)
     sums = F.conv2d(rows.double().permute(2, 0, 1)[None], weight, padding=1)[0].permute(1, 2, 0)
     result = sums.float() * layer.scale + layer.bias
     if skip is not None:

@@ -1,15 +1,17 @@
 """Run scripts with Triton's interpreter: ``python interpret.py`` with TRITON_INTERPRET=1.
 
-Each line of the input is JSON: a script, its arguments, and files for what it prints. Each is answered by an
-exit status. A script runs in a process that is forked from this one: torch and Triton are loaded once.
+Each line of the input is JSON: a script, its arguments, and the files for its output. The answer is its exit
+status. Each script runs in a process forked from this one, so that torch and Triton are loaded once.
 
-The interpreter replaces the functions of ``triton.language`` at each launch, and again at each call of a
-device function, which takes longer than to interpret most of them: here once a launch and module does. It
-also computes twice, in 64 bits, whether integers overflow, and without its debugging tells nobody: here it
-does not. It makes the type of each value anew, element by element, and asks a table that it fills for each
-question what numpy calls a type: here both are kept. Products are summed in double precision, so that what
-a row gives does not depend on where in a tile it stands: the processor's library sums the edges of a
-product in another order than its inside.
+This makes the interpreter faster, with the same results:
+
+- It replaces the functions of ``triton.language`` once per launch and module, not at each call of a device
+  function.
+- It does not compute everything again in 64 bits to find overflows, which only its debugger reports.
+- It caches the types of blocks, the sizes of values and numpy's types.
+
+Products are summed in double precision, because numpy sums the edges of a product in another order than its
+inside: results of a row must not depend on its place in a tile.
 """
 
 from __future__ import annotations
@@ -29,20 +31,20 @@ import torch  # noqa: F401  # Loaded once for all scripts.
 from triton.language import core
 from triton.runtime import interpreter
 
-#: Modules of device functions whose language is replaced in this launch, by the identity of their globals.
+#: Identities of the globals of modules whose language is replaced in this launch.
 replaced: set[int] = set()
-launch_whole = interpreter.GridExecutor.__call__
-dot_whole = interpreter.InterpreterBuilder.create_dot
+original_launch = interpreter.GridExecutor.__call__
+original_dot = interpreter.InterpreterBuilder.create_dot
 
 
 def launch(executor: Any, *arguments: Any, **named: Any) -> None:
-    """Of a kernel."""
+    """Launch a kernel."""
     replaced.clear()
-    launch_whole(executor, *arguments, **named)
+    original_launch(executor, *arguments, **named)
 
 
 def call(function: Any, *arguments: Any, **named: Any) -> Any:
-    """Of a device function, within a launch."""
+    """Call a device function within a launch."""
     module = id(function.fn.__globals__)
     if module not in replaced:
         interpreter._patch_lang(function.fn)
@@ -54,46 +56,46 @@ def call(function: Any, *arguments: Any, **named: Any) -> Any:
 
 
 def dot(builder: Any, a: Any, b: Any, start: Any, *options: Any) -> Any:
-    """Of two tiles, added to a third."""
+    """Return the product of two tiles plus a third."""
     if {a.data.dtype.kind, b.data.dtype.kind, start.data.dtype.kind} != {"f"}:
-        return dot_whole(builder, a, b, start, *options)
+        return original_dot(builder, a, b, start, *options)
     product = a.data.astype(np.float64) @ b.data.astype(np.float64)
     return interpreter.TensorHandle(product.astype(start.data.dtype) + start.data, start.dtype.scalar)
 
 
-unwrap_whole = core._unwrap_if_constexpr
-type_whole = core.block_type.__init__
-numpy_type_whole = interpreter._get_np_dtype
-#: Attributes of types of blocks by the element's and the shape; the element stays, so that its identity does.
+original_unwrap = core._unwrap_if_constexpr
+original_block_type = core.block_type.__init__
+original_numpy_type = interpreter._get_np_dtype
+#: Attributes of block types by identity of the element type and by shape; they keep the element type alive.
 block_types: dict[tuple[int, tuple[int, ...]], dict[str, Any]] = {}
-#: Number of elements and shape of a value, by the sizes.
+#: Number of elements and shape of a value, by its sizes.
 shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
 numpy_types: dict[str, Any] = {}
-#: Of what nothing is to be unwrapped.
+#: Types of values that are no constants.
 PLAIN = (int, float, bool, str, type(None), core.tensor, core.dtype, core.block_type, core.pointer_type)
 
 
 def unwrap(value: Any) -> Any:
-    """What a constant holds, or what is given."""
+    """Return the value of a constant, or the value itself."""
     kind = type(value)
     if kind is core.constexpr:
         return value.value
-    return value if kind in PLAIN else unwrap_whole(value)
+    return value if kind in PLAIN else original_unwrap(value)
 
 
 def block_type(made: Any, element: Any, shape: Any) -> None:
-    """Make the type of a block."""
+    """Initialise the type of a block."""
     key = id(element), tuple([unwrap(size) for size in unwrap(shape)])
     known = block_types.get(key)
     if known is None:
-        type_whole(made, element, shape)
+        original_block_type(made, element, shape)
         block_types[key] = dict(made.__dict__)
     else:
         made.__dict__.update(known)
 
 
 def tensor(made: Any, handle: Any, kind: Any) -> None:
-    """Make a value of a type."""
+    """Initialise a value."""
     made.handle, made.type, made.dtype = handle, kind, kind.scalar
     sizes = tuple(kind.shape.values) if kind.is_block() else ()
     known = shapes.get(sizes)
@@ -104,10 +106,10 @@ def tensor(made: Any, handle: Any, kind: Any) -> None:
 
 
 def numpy_type(kind: Any) -> Any:
-    """What numpy calls a type."""
+    """Return numpy's type for a type of Triton."""
     found = numpy_types.get(kind.name)
     if found is None:
-        found = numpy_types[kind.name] = numpy_type_whole(kind)
+        found = numpy_types[kind.name] = original_numpy_type(kind)
     return found
 
 

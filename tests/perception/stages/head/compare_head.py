@@ -163,7 +163,7 @@ def compare_many_peaks(device: torch.device) -> dict[str, bool]:
         setattr(peaks_triton, name, small)
     try:
         generator = torch.Generator().manual_seed(10)
-        heat = torch.rand((2, 2, 19, 29), generator=generator).to(device)
+        heat = torch.rand((2, 2, 9, 13), generator=generator).to(device)  # 30 and 32 peaks
         equal = compare_peaks(heat, 5)
         counters = torch.zeros((2, 2), dtype=torch.int32, device=device)
         first, second = (fixed_peaks(heat, 5, counters=counters, impl="triton") for _ in range(2))

@@ -85,7 +85,7 @@ def cases(size: int) -> dict[str, tuple[PillarConfig, list[Tensor], int]]:
         "overflow": (CONFIG, [crowded(size), scatter(size, CONFIG, 4)], 20),
         "fine": (FINE, [scatter(size // 2, FINE, 3)], size),
         "with ages": (AGED, [aged(size // 2), aged(9)], size),
-        "one pillar": (ONE, [scatter(300, ONE, 5)], 1),
+        "one pillar": (ONE, [scatter(min(300, 3 * size), ONE, 5)], 1),
         "no point": (CONFIG, [scatter(0, CONFIG, 0)], 5),
     }
 

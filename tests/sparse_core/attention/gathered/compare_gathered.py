@@ -20,6 +20,7 @@ from sparse_core.attention.gathered import gradient, reference
 from sparse_core.attention.gathered import triton as kernels
 from sparse_core.attention.gathered.api import gathered_attention
 from sparse_core.attention.gathered.kernels_triton import forward_kernel
+from tests.sparse_core.oracles.poisoned_memory import poisoned_memory
 
 NAMES = ("out", "lse", "q", "k", "v")
 
@@ -257,35 +258,20 @@ def once(device: torch.device) -> bool:
     return False
 
 
-def poison() -> None:
-    """Fill uninitialised memory with NaN or a huge number."""
-    allocate = torch.empty
-
-    def poisoned(*args: Any, **kwargs: Any) -> Tensor:
-        made = allocate(*args, **kwargs)
-        if made.requires_grad or not made.numel():
-            return made
-        if made.is_floating_point():
-            return made.fill_(math.nan)
-        return made if made.dtype == torch.bool else made.fill_(torch.iinfo(made.dtype).max)
-
-    torch.empty = poisoned
-
-
 if __name__ == "__main__":
     interpreted = not isinstance(forward_kernel, triton.JITFunction)
     device = torch.device(sys.argv[1])
     checks = {"compiled": compiled(device)}
-    poison()
-    if interpreted:
-        kernels._PART_ROWS, kernels._WARP_BYTES, kernels._BACKWARD_WARP_BYTES = 8, 512, 512
-    checks["empty queries"] = empty_queries(device)
-    checks["out of range"] = out_of_range(device)
-    checks["selected gradients"] = selected_gradients(device)
-    checks["views"] = views(device)
-    checks["once"] = once(device)
-    report = {}
-    for number, (name, case) in enumerate((SMALL if interpreted else LARGE).items()):
-        for with_lse in [bool(number % 2)] if interpreted else (False, True):
-            report[f"{name}, {case[1]}{', lse' * with_lse}"] = compare(*case, device, with_lse=with_lse)
+    with poisoned_memory():
+        if interpreted:
+            kernels._PART_ROWS, kernels._WARP_BYTES, kernels._BACKWARD_WARP_BYTES = 8, 512, 512
+        checks["empty queries"] = empty_queries(device)
+        checks["out of range"] = out_of_range(device)
+        checks["selected gradients"] = selected_gradients(device)
+        checks["views"] = views(device)
+        checks["once"] = once(device)
+        report = {}
+        for number, (name, case) in enumerate((SMALL if interpreted else LARGE).items()):
+            for with_lse in [bool(number % 2)] if interpreted else (False, True):
+                report[f"{name}, {case[1]}{', lse' * with_lse}"] = compare(*case, device, with_lse=with_lse)
     print(json.dumps({"interpreted": interpreted, "cases": report, "checks": checks}))

@@ -31,10 +31,10 @@ def byte_layer(
     Args:
         rows: (N, width) uint8 contiguous. With a table the last row is zero, for missing inputs.
         layer: weights.
-        out: (M, made) contiguous uint8, or float32 if ``layer.floats``; written and returned.
+        out: (M, out_width) contiguous uint8, or float32 if ``layer.floats``; written and returned.
         table: (M, K) int32 input row under each tap, ``N - 1`` for none. None: a layer of one tap, whose
             output row m reads input row m.
-        residual: (M, made) uint8 contiguous, added before rounding.
+        residual: (M, out_width) uint8 contiguous, added before rounding.
         path: instruction set, one of :func:`~sparse_core.conv.convolution.cpu.int8.compiled.paths`; None: the
             fastest, or the reference until the library is compiled.
     """
@@ -75,7 +75,7 @@ def largest_bytes(rows: Tensor, counts: Tensor) -> Tensor:
         rows: (P, width) uint8 contiguous.
         counts: (R,) int64 rows of each run, P in all.
     """
-    made = torch.empty((len(counts), rows.shape[1]), dtype=torch.uint8)
-    if not compiled.largest_rows(rows, counts, made):
-        made.copy_(reference.largest_rows(rows, counts))
-    return made
+    largest = torch.empty((len(counts), rows.shape[1]), dtype=torch.uint8)
+    if not compiled.largest_rows(rows, counts, largest):
+        largest.copy_(reference.largest_rows(rows, counts))
+    return largest

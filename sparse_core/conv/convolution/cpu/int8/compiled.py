@@ -96,7 +96,9 @@ def _example() -> tuple[ByteLayer, Tensor, Tensor, Tensor]:
     weight = torch.randn((9, 80, 112), generator=generator)
     weight.view(9, 20, 4, 112)[:, :, 1::2] = 0
     scale = ByteScale.of(8.0)
-    layer = pack_layer(weight, torch.randn(112, generator=generator), reads=scale, makes=scale, adds=scale)
+    layer = pack_layer(
+        weight, torch.randn(112, generator=generator), in_scale=scale, out_scale=scale, residual_scale=scale
+    )
     rows, residual = (torch.randint(0, 256, (135, width), generator=generator) for width in (80, 112))
     rows[-1] = 0
     table = torch.randint(0, 135, (135, 9), generator=generator)
@@ -105,7 +107,7 @@ def _example() -> tuple[ByteLayer, Tensor, Tensor, Tensor]:
 
 
 def _run_example(path: Path, layer: ByteLayer, rows: Tensor, table: Tensor, residual: Tensor) -> Tensor:
-    out = torch.empty((len(table), layer.made), dtype=torch.uint8)
+    out = torch.empty((len(table), layer.out_width), dtype=torch.uint8)
     task = layer_task(rows, layer, table, residual, out, path)
     assert task is not None
     task(0, len(out))
@@ -145,7 +147,7 @@ def layer_task(
         len(rows) - 1,
         layer.width,
         len(layer.weight),
-        layer.made,
+        layer.out_width,
         layer.floats,
         *map(_address, (layer.kept, layer.places)),
     )

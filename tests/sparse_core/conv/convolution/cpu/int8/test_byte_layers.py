@@ -40,7 +40,7 @@ class Problem(NamedTuple):
     def run(self, path: compiled.Path | None = None) -> Tensor:
         count = len(self.rows) if self.table is None else len(self.table)
         kind = torch.float32 if self.layer.floats else torch.uint8
-        out = torch.full((count, self.layer.made), 77, dtype=kind)
+        out = torch.full((count, self.layer.out_width), 77, dtype=kind)
         return byte_layer(self.rows, self.layer, out=out, table=self.table, residual=self.residual, path=path)
 
     def expected(self) -> Tensor:
@@ -63,19 +63,19 @@ def problem(
     if two_four:
         weight[:, ::4] = 0
         weight[:, 3::4] = 0
-    adds = ByteScale.of(3.0, signed=True) if residual else None
+    residual_scale = ByteScale.of(3.0, signed=True) if residual else None
     layer = pack_layer(
         weight,
         torch.randn(outputs, generator=generator),
-        reads=ByteScale.of(2.0),
-        makes=None if floats else ByteScale.of(4.0 * (taps * channels) ** 0.5),
-        adds=adds,
+        in_scale=ByteScale.of(2.0),
+        out_scale=None if floats else ByteScale.of(4.0 * (taps * channels) ** 0.5),
+        residual_scale=residual_scale,
     )
     rows = torch.randint(0, 256, (count + 1, padded(channels)), generator=generator).to(torch.uint8)
     rows[-1] = 0
     table = torch.randint(0, count + 1, (count, taps), generator=generator).int()
     table[1::3] = count
-    added = torch.randint(0, 256, (count, layer.made), generator=generator).to(torch.uint8)
+    added = torch.randint(0, 256, (count, layer.out_width), generator=generator).to(torch.uint8)
     if taps == 1:
         return Problem(layer, rows[:count], None, added if residual else None)
     return Problem(layer, rows, table, added if residual else None)
@@ -220,20 +220,24 @@ def test_a_layer_is_near_its_float_layer() -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn((9, 32, 16), generator=generator)
     bias = torch.randn(16, generator=generator)
-    reads, makes, adds = ByteScale.of(2.0), ByteScale.of(60.0), ByteScale.of(9.0, signed=True)
-    layer = pack_layer(weight, bias, reads=reads, makes=makes, adds=adds)
+    in_scale, out_scale, residual_scale = (
+        ByteScale.of(2.0),
+        ByteScale.of(60.0),
+        ByteScale.of(9.0, signed=True),
+    )
+    layer = pack_layer(weight, bias, in_scale=in_scale, out_scale=out_scale, residual_scale=residual_scale)
     rows = torch.randint(0, 256, (60, 32), generator=generator)
     table = torch.randint(0, 60, (50, 9), generator=generator)
     added = torch.randint(0, 256, (50, 16), generator=generator)
-    exact = (rows * reads.step)[table].flatten(1) @ weight.flatten(0, 1)
-    exact = torch.relu(exact + bias + (added - 128) * adds.step)
+    exact = (rows * in_scale.step)[table].flatten(1) @ weight.flatten(0, 1)
+    exact = torch.relu(exact + bias + (added - 128) * residual_scale.step)
     made = reference.layer_rows(rows.to(torch.uint8), layer, table.int(), added.to(torch.uint8))
     inside = exact < 60
     assert float(inside.float().mean()) > 0.4
-    difference = (made * makes.step - exact)[inside].abs()
+    difference = (made * out_scale.step - exact)[inside].abs()
     # Half a step of the output, and the rounded weights.
-    assert float(difference.max()) < 0.5 * makes.step + 0.6
-    assert float(difference.mean()) < makes.step
+    assert float(difference.max()) < 0.5 * out_scale.step + 0.6
+    assert float(difference.mean()) < out_scale.step
     assert bool((made[exact > 61] == 255).all())
 
 
@@ -241,14 +245,18 @@ def test_integers_of_a_file_are_kept() -> None:
     integers = torch.randint(-126, 127, (9, 16, 32))
     integers[0, 0] = 127
     steps = torch.rand(32) + 0.5
-    layer = pack_layer(integers * steps, torch.zeros(32), reads=ByteScale.of(1.0), makes=ByteScale.of(1.0))
+    layer = pack_layer(
+        integers * steps, torch.zeros(32), in_scale=ByteScale.of(1.0), out_scale=ByteScale.of(1.0)
+    )
     assert torch.equal(layer.weight, integers.to(torch.int8))
     torch.testing.assert_close(layer.scale, steps)
 
 
 def test_an_input_with_an_offset_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"reads\.zero must be 0"):
-        pack_layer(torch.zeros((1, 4, 4)), torch.zeros(4), reads=ByteScale.of(1.0, signed=True), makes=None)
+    with pytest.raises(ValueError, match=r"in_scale\.zero must be 0"):
+        pack_layer(
+            torch.zeros((1, 4, 4)), torch.zeros(4), in_scale=ByteScale.of(1.0, signed=True), out_scale=None
+        )
 
 
 @needs_compiler
