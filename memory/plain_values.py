@@ -28,7 +28,10 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
-def _field_names(kind: Any) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...] | None:
+    """Return the names of the fields of a dataclass; ``None`` for other classes."""
+    if not is_dataclass(kind):
+        return None
     return tuple(entry.name for entry in fields(kind) if entry.metadata != OMITTED)
 
 
@@ -52,8 +55,10 @@ def to_plain(value: Any) -> Any:
                 found[name] = to_plain(each)
         found["first_seen_ns"], found["last_seen_ns"] = value.first_sight_ns, value.last_sight_ns
         return found
-    if is_dataclass(value):
-        return {name: to_plain(getattr(value, name)) for name in _field_names(value.__class__)}
+    names = _field_names(kind)
+    if names is not None:
+        parts = [(name, getattr(value, name)) for name in names]
+        return {name: each if type(each) in _PLAIN else to_plain(each) for name, each in parts}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

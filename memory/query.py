@@ -132,6 +132,10 @@ class Filter:
         return max(x0), max(y0), min(x1), min(y1)
 
 
+#: Filter that matches all memories.
+EVERYTHING = Filter()
+
+
 class FilterParts(TypedDict, total=False):
     """Arguments of :class:`Filter` except ``text``, which belongs to the query."""
 
@@ -178,7 +182,7 @@ class Query:
     like: int | None = None
     encoder: str = "default"
     near: tuple[float, ...] | None = None
-    where: Filter = field(default_factory=Filter)
+    where: Filter = EVERYTHING
     k: int = 10
     order: Order | None = None
     aggregate: bool = False
@@ -215,7 +219,8 @@ class Query:
             if parts.get("circle") is not None:
                 raise ValueError("radius_m and circle exclude each other. Give one of them")
             parts["circle"] = (near[0], near[1], radius_m)
-        where = Filter(**parts) if where is None else replace(where, **parts) if parts else where
+        where = EVERYTHING if where is None else where
+        where = replace(where, **parts) if parts else where
         for name in ("labels", "kinds", "states"):
             count = len(getattr(where, name) or ())
             if count > MOST_LABELS:

@@ -21,6 +21,7 @@ from memory.cli.console import UsageError, add_command, output, print_json, prog
 from memory.query import Filter, Query
 from memory.store import MemoryStore
 from memory.types import Memory
+from sparse_core.common.machine import processor_name
 from sparse_core.common.table import Table
 
 _GROUP = 1000
@@ -191,23 +192,13 @@ def describe_machine(folder: Path) -> dict[str, str]:
     """Return the processor, file system and versions as texts."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "processor": f"{_processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}",
+        "processor": f"{processor_name()}, {cores} cores, load {os.getloadavg()[0]:.1f}",
         "file system": _file_system(folder),
         "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
         "SQLite": sqlite3.sqlite_version,
         "Python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
     }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _file_system(folder: Path) -> str:

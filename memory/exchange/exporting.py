@@ -15,8 +15,7 @@ from memory.exchange.geojson import Origin, write_geojson
 from memory.exchange.parquet import write_parquet
 from memory.exchange.records import record_of
 from memory.persistence.database import Database
-from memory.persistence.queries import EVERYTHING
-from memory.query import Filter
+from memory.query import EVERYTHING, Filter
 from memory.types import Memory
 from sparse_core.common.files import replacing
 

@@ -43,6 +43,9 @@ _CLOCK_STEP_NS, _MOTIONS, _REFINED = 100_000_000, 20, 3
 _LEAST_MOVING_POSED, _LEAST_MOVING = 2, 3
 #: A clock of fewer standard deviations agrees.
 _LEAST_CLOCK_SIGMAS = 2.0
+#: Standard deviation in seconds of the time of an object within a scan of 0.1 s. Objects on one side of a
+#: sensor share it, so the fit mistakes it for a clock.
+_SCAN_SIGMA_S = 0.03
 #: The clock is fitted until it changes by less than this, at most so many times.
 _CLOCK_EXACT_NS, _CLOCK_ROUNDS = 1_000_000, 6
 
@@ -60,8 +63,9 @@ class Alignment(NamedTuple):
         turn_sigma_rad: standard deviation of the rotation.
         sigma_m: standard deviation of the shift at the centre of the matches.
         farthest_sigma_m: standard deviation at the farthest memory, including that of a dropped rotation.
-        clock_sigma_s: standard deviation of the difference of the clocks. ``None`` if it is not known,
-            because too few objects moved, or because the clocks are trusted.
+        clock_sigma_s: standard deviation of the difference of the clocks, including that of the time within a
+            scan. ``None`` if it is not known, because too few objects moved, or because the clocks are
+            trusted.
     """
 
     motion: Motion
@@ -296,7 +300,7 @@ def _aligned(problem: _Problem, best: _Candidate, rival: int, *, clock: bool) ->
         return motion, matches.errors(motion, variance, share, turn=turn, clock=clock)
 
     motion, errors = fit(turn=True, clock=clock)
-    clock_sigma_s = errors.clock_s if clock else None
+    clock_sigma_s = math.hypot(errors.clock_s, _SCAN_SIGMA_S) if clock else None
     by_clock = fastest * errors.clock_s
     if clock and by_clock > options.most_uncertain_m:
         raise AlignmentError(
@@ -335,5 +339,5 @@ def _aligned(problem: _Problem, best: _Candidate, rival: int, *, clock: bool) ->
         turn_sigma,
         errors.shift_m,
         math.hypot(errors.shift_m, by_turn),
-        errors.clock_s if clock else None,
+        clock_sigma_s,
     )

@@ -34,13 +34,17 @@ class MemoryCache:
         #: Attributes by name, and the payload as text; the most recently used at the end.
         self._known: dict[int, tuple[Mapping[str, Any], str]] = {}
 
-    def read(self, connection: Connection, ids: Sequence[int]) -> list[Memory]:
+    def read(self, connection: Connection, ids: Sequence[int], generation: int) -> list[Memory]:
         """Return the memories in order of the ids, within the caller's transaction.
+
+        Args:
+            connection: of the transaction.
+            ids: the ids.
+            generation: last operation that the transaction sees.
 
         Raises:
             UnknownMemoryError: an id does not exist.
         """
-        generation = int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
         with self._lock:
             if self._generation < generation:
                 self._follow(connection, generation)

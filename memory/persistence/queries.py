@@ -34,10 +34,9 @@ from memory.persistence.rows import DEFAULT_SLOT, Columns, Order, TextHits, Vect
 from memory.persistence.slots import read_slots
 from memory.persistence.sql import read_maps
 from memory.persistence.visits import VisitTimes, select_seen
-from memory.query import Filter
+from memory.query import EVERYTHING, Filter
 from memory.types import Memory, check_integer
 
-EVERYTHING = Filter()
 #: Memories read at a time.
 PORTION = 5000
 
@@ -90,7 +89,7 @@ class Queries(ABC):
         known = check_ids(ids)
         with self._read() as connection:
             if self._cache is not None and not vectors:
-                return self._cache.read(connection, known)
+                return self._cache.read(connection, known, self._latest(connection))
             found = engine_of(connection).read_images(connection, known, vectors=vectors)
             return [image.memory() for image in found]
 
@@ -215,7 +214,11 @@ class Queries(ABC):
     def generation(self) -> int:
         """Number of the last operation, which caches compare."""
         with self._read() as connection:
-            return int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
+            return self._latest(connection)
+
+    def _latest(self, connection: Any) -> int:
+        """Return the last operation that a transaction sees."""
+        return int(connection.execute("SELECT coalesce(max(generation), 0) FROM log").fetchone()[0])
 
     @property
     def settings(self) -> str | None:
@@ -249,7 +252,8 @@ class Queries(ABC):
     def is_little(self, after_generation: int, most: int) -> bool:
         """Return True if the operations since a generation changed few memories and moved none."""
         with self._read() as connection:
-            return journal.is_little(connection, after_generation, most)
+            unchanged = self._latest(connection) == after_generation
+            return unchanged or journal.is_little(connection, after_generation, most)
 
     def log(
         self, after_generation: int = 0, *, limit: int | None = None, operation: str | None = None

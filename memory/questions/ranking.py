@@ -165,7 +165,7 @@ def value_of(
     if measure in ("first_seen", "last_seen"):
         return Ranked(memory, _time_of(memory, measure, between_ns))
     if measure == "speed":
-        speed = memory.payload.get("speed_m_s")
+        speed = memory.payload.get("speed_m_s", memory.speed_m_s)
         return Ranked(memory, float(speed)) if isinstance(speed, int | float) else None
     box = box_of(memory)
     if box is None:

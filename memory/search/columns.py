@@ -111,7 +111,8 @@ class ColumnCache:
         known = self.column("ids")
         if known[-1] - known[0] == self._count - 1:
             # Ids have no gaps while nothing is forgotten.
-            found: NDArray[np.int64] = np.clip(ids - known[0], 0, self._count - 1)
+            # Not clip, which takes four times as long for a few ids.
+            found: NDArray[np.int64] = np.minimum(np.maximum(ids - known[0], 0), self._count - 1)
         else:
             found = np.minimum(np.searchsorted(known, ids), self._count - 1)
         found[(known[found] != ids) | ~self.column("alive")[found]] = -1

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from memory.index.neighbours import unit_rows
 from memory.persistence.database import Database
-from memory.persistence.queries import EVERYTHING
-from memory.query import Query
+from memory.query import EVERYTHING, Query
 from memory.search.blocks import SimilarBlocks
 from memory.search.ranking import Ranking
 from memory.search.relevance import required

@@ -125,12 +125,15 @@ class Indexes:
     def follow(self, generation: int) -> None:
         """Apply the changes up to an operation. The caller holds the lock."""
         behind = [encoder for encoder, index in self.by_encoder.items() if index.generation != generation]
-        slots = self._database.slots() if behind else {}
-        for encoder in behind:
-            if slots.get(encoder) == self.by_encoder[encoder].dim:
-                self._catch_up(encoder, self.by_encoder[encoder])
-            else:
-                del self.by_encoder[encoder]  # The encoder has no vectors any more, or a new length.
+        if not behind:
+            return
+        with without_limit():
+            slots = self._database.slots()
+            for encoder in behind:
+                if slots.get(encoder) == self.by_encoder[encoder].dim:
+                    self._catch_up(encoder, self.by_encoder[encoder])
+                else:
+                    del self.by_encoder[encoder]  # The encoder has no vectors any more, or a new length.
 
     def drop(self, folder: Path) -> None:
         """Drop the indexes and delete their files, so that no erased vector remains."""

@@ -18,8 +18,7 @@ from memory.index.planner import NO_VECTORS
 from memory.persistence.database import Database
 from memory.persistence.deadline import without_limit
 from memory.persistence.filters import in_polygon
-from memory.persistence.queries import EVERYTHING
-from memory.query import Filter, Query
+from memory.query import EVERYTHING, Filter, Query
 from memory.search.columns import ColumnCache
 from memory.search.indexes import DEFAULT, Indexes
 from memory.search.ranking import Ranking, first, rank_hits
@@ -66,7 +65,9 @@ class Retriever:
         """Return the ids that answer a query, the best first, at most ``query.k``."""
         if query.k > MOST_HITS:
             query = replace(query, k=MOST_HITS)
-        query = replace(self.compared(query), where=self._database.resolve(query.where))
+        query = self.compared(query)
+        if query.where.area is not None:
+            query = replace(query, where=self._database.resolve(query.where))
         vector = self.vector_of(query)
         sentence = None if query.text is None else sentence_of(query)
         if sentence is not None:
@@ -322,14 +323,15 @@ class Retriever:
 
     def _follow(self) -> ColumnCache:
         generation = self._database.generation
-        with without_limit():
-            if self._columns is None:
-                self._columns = ColumnCache.of(self._database)
-            elif self._columns.generation != generation:
-                self._columns.follow(self._database)
-                self._sessions = None
-            self.indexes.follow(generation)
-            return self._columns
+        if self._columns is None or self._columns.generation != generation:
+            with without_limit():
+                if self._columns is None:
+                    self._columns = ColumnCache.of(self._database)
+                else:
+                    self._columns.follow(self._database)
+                    self._sessions = None
+        self.indexes.follow(generation)
+        return self._columns
 
 
 def _passing(columns: ColumnCache, filter: Filter, chosen: NDArray[np.int64] | None) -> NDArray[np.bool_]:

@@ -94,7 +94,9 @@ def sync(
             if attempt == _ATTEMPTS - 1:
                 raise
     # After the memories, because areas may lie around some of them.
-    report.areas = receiver.take_areas(outbox.areas(position.store))
+    message = outbox.areas(position.store)
+    if message.areas:
+        report.areas = receiver.take_areas(message)
     return report
 
 

@@ -40,9 +40,13 @@ CHECKPOINT_PAGES = 4096
 
 
 class SqliteConnection(sqlite3.Connection):
-    """A connection that knows its engine."""
+    """A connection that knows its engine.
 
-    __slots__ = ()
+    Attributes:
+        generation: last operation that the transaction of a reader sees; ``None`` until it is read.
+    """
+
+    __slots__ = ("generation",)
     engine = SqliteEngine()
 
 
@@ -150,6 +154,7 @@ class SqliteReaders:
                 raise StoreClosedError(f"{self._file.parent} was closed. Open it again")
             connection = self._idle.pop() if self._idle else None
         connection = connection or connect_reader(self._file)
+        connection.generation = None
         with self._lock:
             self._lent.add(connection)
         return connection

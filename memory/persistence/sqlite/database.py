@@ -207,6 +207,11 @@ class SqliteDatabase(Database):
         with self._readers.borrow() as connection:
             yield connection
 
+    def _latest(self, connection: SqliteConnection) -> int:
+        if connection.generation is None:
+            connection.generation = super()._latest(connection)
+        return connection.generation
+
     @contextmanager
     def one_moment(self) -> Iterator[None]:
         """See :meth:`.Queries.one_moment`."""

@@ -317,16 +317,13 @@ def query_of(body: QueryBody, options: ServeOptions) -> Query:
         raise ServiceError(
             422, "invalid", "between and between_ns exclude each other. Give one of them", "between"
         )
-    values = dict(body)
-    del values["between"]
+    values = {name: getattr(body, name) for name in body.model_fields_set if name != "between"}
     if body.between is not None:
         values["between_ns"] = span(body.between)
     elif body.between_ns is not None:
         values["between_ns"] = tuple(body.between_ns)
-    if body.embedding is not None:
-        values["embedding"] = vector_of("embedding", body.embedding)
     for name in ("text", "encoder", "map_id", "area"):
-        plain(name, values[name])
+        plain(name, values.get(name))
     return Query(**values)
 
 

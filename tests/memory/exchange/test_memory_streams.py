@@ -15,8 +15,8 @@ from memory.exchange.formats import open_source, open_stream
 from memory.exchange.history import mark_known
 from memory.exchange.importing import import_source
 from memory.exchange.sources import Entry
-from memory.persistence.queries import EVERYTHING
 from memory.persistence.sqlite.database import SqliteDatabase
+from memory.query import EVERYTHING
 
 
 @pytest.fixture

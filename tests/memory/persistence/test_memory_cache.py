@@ -114,7 +114,7 @@ def test_an_older_moment_is_read_as_it_was(database: SqliteDatabase) -> None:
         before.execute("SELECT count(*) FROM log").fetchone()  # The moment is that of the first look.
         database.mark([1], "gone")
         assert database.get([1], vectors=False)[0].state == "gone"
-        assert database._cache.read(before, [1])[0].state == "present"
+        assert database._cache.read(before, [1], database.generation - 1)[0].state == "present"
         assert database.get([1], vectors=False)[0].state == "gone"
 
 

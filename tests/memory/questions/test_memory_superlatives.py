@@ -102,6 +102,12 @@ def test_an_answer_names_the_measure_the_next_and_what_has_no_size(questions: Qu
     assert near.answer.to_json()["first"][0]["value"] == pytest.approx(5.0)
 
 
+def test_speeds_are_those_of_movements_and_of_moving_objects(questions: Questions) -> None:
+    questions.store.add([Memory(time_ns=NOW, label="bus", velocity=(3.0, -4.0, 0.0))])
+    assert first(questions, "what is the fastest thing you saw?") == {15}
+    assert first(questions, "what is the slowest thing you saw?") == {14}
+
+
 def test_equal_values_are_all_named(questions: Questions) -> None:
     questions.store.add([thing("chair", 3, 3, 0.5, 0.6, 0.5, 1.0)])
     assert first(questions, "what is the biggest chair?") == {6, 15}
