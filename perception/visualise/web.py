@@ -116,7 +116,7 @@ class Player(AbstractContextManager["Player"]):
         )
         self._halve()
 
-    def skip(self) -> None:
+    def pass_over(self) -> None:
         """Count a frame that the page will not show, without its points; see :func:`frames_between`."""
         if self._counted():
             self._shown.append(None)

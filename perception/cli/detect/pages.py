@@ -60,12 +60,12 @@ def play_records(player: Player, scans: Iterable[Scan], records: WrittenRecords,
             shown, number = number % every == 0, number + 1
             bar.advance(task)
             if not shown:
-                player.skip()
+                player.pass_over()
                 continue
             try:
                 boxes, seen = detections_of(records.read(scan.name, scan.source), records.path), read(scan)
             except DataError as error:
-                player.skip()
+                player.pass_over()
                 LOG.error("not in %s: %s", PAGE, error)
             else:
                 player.add(seen.cloud, boxes, name=scan.name, ground_truth=seen.truth)

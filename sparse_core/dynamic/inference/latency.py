@@ -19,19 +19,19 @@ class Quantity:
         name: name of the unit, in the plural.
         symbol: symbol of the unit in argument names.
         least: word for the level that needs the least.
-        display_unit: unit in messages.
-        display_scale: number of ``display_unit`` units in one unit.
+        shown_as: unit in messages.
+        shown: number of ``shown_as`` units in one unit.
     """
 
     name: str
     symbol: str
     least: str
-    display_unit: str
-    display_scale: float
+    shown_as: str
+    shown: float
 
-    def with_unit(self, amount: float) -> str:
+    def told(self, amount: float) -> str:
         """Return an amount with its unit."""
-        return f"{amount * self.display_scale:.3g} {self.display_unit}"
+        return f"{amount * self.shown:.3g} {self.shown_as}"
 
 
 SECONDS = Quantity("seconds", "s", "fastest", "ms", 1e3)
@@ -133,9 +133,9 @@ class LatencyController:
         if not fits and not self._warned:
             quantity = self.quantity
             warnings.warn(
-                f"no level meets {quantity.with_unit(self.budget_s)}: the {quantity.least},"
+                f"no level meets {quantity.told(self.budget_s)}: the {quantity.least},"
                 f" {self.names[wanted]!r}, runs and is expected to take"
-                f" {quantity.with_unit(self._base[wanted] * self._scene)}",
+                f" {quantity.told(self._base[wanted] * self._scene)}",
                 BudgetWarning,
                 stacklevel=2,
             )
