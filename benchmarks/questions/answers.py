@@ -45,12 +45,12 @@ from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import (
     Changed,
-    Departure,
     HowMany,
     HowOften,
     SearchResult,
     StillThere,
     Summary,
+    WhenLeft,
 )
 from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.ranking import Ordering
@@ -269,7 +269,7 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     if word == "no":
         return nothing or not here
     if word in ("gone", "unknown"):
-        if not isinstance(found, StillThere | Departure) or found.memory is None:
+        if not isinstance(found, StillThere | WhenLeft) or found.memory is None:
             return False
         state = found.state if isinstance(found, StillThere) else found.memory.state
         return state in AWAY or word == "unknown"

@@ -2,7 +2,6 @@
 
 from memory.questions.answers import (
     Changed,
-    Departure,
     DrivePose,
     Happened,
     HowMany,
@@ -12,6 +11,7 @@ from memory.questions.answers import (
     Similar,
     StillThere,
     Summary,
+    WhenLeft,
 )
 from memory.questions.asking import Questions
 from memory.questions.comparisons import Comparison, Distance, Related
@@ -20,7 +20,6 @@ from memory.questions.ranking import Ordering
 __all__ = [
     "Changed",
     "Comparison",
-    "Departure",
     "Distance",
     "DrivePose",
     "Happened",
@@ -34,4 +33,5 @@ __all__ = [
     "Similar",
     "StillThere",
     "Summary",
+    "WhenLeft",
 ]

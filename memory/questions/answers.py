@@ -94,7 +94,7 @@ class Sighting(Answer):
 
 
 @dataclass(frozen=True)
-class Departure(Answer):
+class WhenLeft(Answer):
     """When an object left its place.
 
     Attributes:

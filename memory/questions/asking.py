@@ -13,7 +13,6 @@ from memory.observe.views import Views
 from memory.query import Filter, Query
 from memory.questions.answers import (
     Changed,
-    Departure,
     DrivePose,
     Happened,
     HowMany,
@@ -23,6 +22,7 @@ from memory.questions.answers import (
     Similar,
     StillThere,
     Summary,
+    WhenLeft,
 )
 from memory.questions.changes import changed_since, only_of
 from memory.questions.counting import tally, tally_of
@@ -137,7 +137,7 @@ class Questions(SpatialQuestions):
         near: tuple[float, ...] | None = None,
         radius_m: float | None = None,
         area: str | None = None,
-    ) -> Departure:
+    ) -> WhenLeft:
         """Find when an object left: after its last observation and before it was found gone or moved.
 
         Args:

@@ -12,7 +12,6 @@ from memory.questions.answers import (
     SIMILAR_TO,
     Answer,
     Changed,
-    Departure,
     DrivePose,
     Happened,
     HowOften,
@@ -21,6 +20,7 @@ from memory.questions.answers import (
     Similar,
     StillThere,
     Summary,
+    WhenLeft,
     between_words,
     quoted,
 )
@@ -235,7 +235,7 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
         if head is not None:
             return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
         return f"{unknown} {_examples(questions)} {_store_contents(questions)}"
-    if isinstance(found, Sighting | Departure | DrivePose | HowOften | StillThere):
+    if isinstance(found, Sighting | WhenLeft | DrivePose | HowOften | StillThere):
         # The object may be known elsewhere, so name the place.
         limit = "" if parsed.map_id is None else f" in map {parsed.map_id}"
         limit = limit if parsed.area is None else f" in area {parsed.area}{limit}"

@@ -11,7 +11,7 @@ from memory.merging.robots import BELIEVED, weights_of
 from memory.observe.presence import Presence, PresenceOptions, look_again
 from memory.observe.views import Views
 from memory.query import Filter
-from memory.questions.answers import Departure, StillThere
+from memory.questions.answers import StillThere, WhenLeft
 from memory.questions.guarantee.history import last_free_ns
 from memory.questions.meaning import Meanings, Target
 from memory.store import MemoryStore
@@ -71,7 +71,7 @@ def still_there(
 
 def departure(
     store: MemoryStore, meanings: Meanings, meant: Target, near: tuple[float, ...] | None
-) -> Departure:
+) -> WhenLeft:
     """Find when an object left; see :meth:`memory.questions.Questions.departure`."""
     if near is not None:
         found, others = _closest(meanings, meant, near), 0
@@ -81,8 +81,8 @@ def departure(
         found = max(left, key=lambda memory: memory.last_sight_ns, default=latest(store, meanings, meant))
         others = max(len(left) - 1, 0)
     if found is None:
-        return Departure(meant.words, None)
-    return Departure(meant.words, found, found.last_sight_ns, last_free_ns(store, found), others)
+        return WhenLeft(meant.words, None)
+    return WhenLeft(meant.words, found, found.last_sight_ns, last_free_ns(store, found), others)
 
 
 def _closest(meanings: Meanings, meant: Target, near: tuple[float, ...]) -> Memory | None:
