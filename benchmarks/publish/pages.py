@@ -82,7 +82,6 @@ FILES: dict[str, tuple[str, ...]] = {
         "spmv-bandwidth",
         "block_spmm",
         "block_spmm-detail",
-        "graphs",
         "assembly",
         "conversions",
         "formats",
