@@ -139,9 +139,10 @@ class StoreService:
             raw = await read_body(request, self.options, self._bodies, mine)
             if at_once is not None and len(raw) <= SHORT and self._moments.now:
                 deadline, body = self._deadline(), parse(model, raw, self.options)
-                with self._moments.watched(), at_once(body) as now, reading_until(deadline):
-                    if now:
-                        return JsonAnswer(function(body))
+                async with self._moments.turn():
+                    with self._moments.watched(), at_once(body) as now, reading_until(deadline):
+                        if now:
+                            return JsonAnswer(function(body))
             async with self._bodies.turn(raw):
                 return await self.work(lambda: JsonAnswer(function(parse(model, raw, self.options))))
 

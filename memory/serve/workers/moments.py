@@ -6,9 +6,10 @@ requests. So after a call that was slow or read from disk, threads run the calls
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
 try:
@@ -39,11 +40,19 @@ class Moments:
         self._moment_s = moment_s
         self._pause_s = pause_s
         self._again = 0.0
+        self._one = asyncio.Lock()
 
     @property
     def now(self) -> bool:
         """True if the event loop may run a call."""
         return time.monotonic() >= self._again
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Run calls one after another, with other events in between."""
+        async with self._one:
+            await asyncio.sleep(0)
+            yield
 
     @contextmanager
     def watched(self) -> Iterator[None]:
