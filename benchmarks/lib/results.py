@@ -36,6 +36,9 @@ _RAW = frozenset(
 )
 #: Further fields that are not published, by benchmark: no page, picture or check reads them.
 _UNREAD: dict[str, frozenset[str]] = {
+    "calls": frozenset(
+        {"count", "p90", "p999", "longest", "slowest_that_check", "slowest_with_garbage_collection"}
+    ),
     "compression": frozenset({"layers", "over_float16"}),
     "compression-accuracy": frozenset({"coding", "file", "source_crc32", "tensor_bytes"}),
     "conv": frozenset({"cases", "tflops"}),

@@ -80,5 +80,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "precisions-cpu": _PRECISIONS,
     "calls-cpu": Table("calls-cpu", rows=_rows(False), columns=_columns()),
     "calls-cuda": Table("calls-cuda", rows=_rows(False), columns=_columns()),
-    "calls-products": Table("calls-cuda", rows=_rows(True), columns=_product_columns()),
+    "calls-products": Table("products-cuda", rows=_rows(True), columns=_product_columns()),
 }
