@@ -135,7 +135,8 @@ def select_newest(connection: Any, filter: Filter, k: int) -> NDArray[np.int64]:
 def _judged(rows: Sequence[Any], filter: Filter) -> list[Any]:
     """Return the rows whose last two columns, x and y, lie in the filter's circle, polygon and region."""
     points = np.array([row[-2:] for row in rows], dtype=np.float64).reshape(-1, 2)
-    return [rows[at] for at in np.flatnonzero(judge(points, filter, np.ones(len(rows), np.bool_)))]
+    kept = judge(points, filter, np.ones(len(rows), np.bool_))
+    return [rows[at] for at in np.flatnonzero(kept).tolist()]
 
 
 def select_among(connection: Any, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
