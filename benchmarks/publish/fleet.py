@@ -52,6 +52,7 @@ _LARGE = Table(
         Column("bytes per row", "bytes_per_row", ",.0f"),
         Column("archived rows per second", ("archive", "per_s"), ",.0f", "–"),
         Column("restored rows per second", ("restore", "per_s"), ",.0f", "–"),
+        Column("graph of restored rows, s", "restored_index_s", ",.1f", "–"),
     ],
 )
 _LARGE_QUESTIONS = Table(

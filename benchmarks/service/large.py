@@ -145,6 +145,8 @@ def _measure(place: Path | str, folder: Path, steps: Steps, options: argparse.Na
         month = folder / "month"
         steps.run("archive", lambda: _archive(side, month, options))
         steps.run("restore", lambda: _restore(side, month, options))
+        if options.kind == "server":  # An import goes into a part without a graph.
+            steps.run("restored_index_s", lambda: _timed(side.settle))
         steps.run("time 10 %, restored", lambda: _restored(side, questions, options))
         steps.run("all, restored", lambda: questions.ask(side, "all"))
     if options.older is not None:

@@ -29,6 +29,8 @@ from memory.index.rows import GrowingRows, Rows, distinct
 # A merge also sorts in preceding parts that are less than this many times larger.
 _MERGE_RATIO = 4
 _ROWS_AT_ONCE = 1024
+# Rows of a tail from which additions hash at once.
+_MANY_ROWS = 16_384
 # Queries whose probes are held at once; their arrays stay in the cache.
 _QUERIES_AT_ONCE = 32
 _PROJECTED_AT_ONCE = 256
@@ -158,6 +160,15 @@ class LSHIndex(RowIndex[_LSHState]):
                 start = kept.pop().start
             new = build_buckets(state.codes.between(start, stop), start, self._pairs, self._hash.bits)
             self._state = state._replace(buckets=(*kept, new))
+
+    def _index_new_rows(self) -> None:
+        """Hash a large portion at once, so that whoever fills the index can report the progress."""
+        # A merge hashes them itself, and may wait for the lock of this addition.
+        if self.tail >= _MANY_ROWS and self._merging.acquire(blocking=False):
+            try:
+                self._hash_rows(self._state, self._state.rows.count)
+            finally:
+                self._merging.release()
 
     def compact(self) -> None:
         """Free the space of removed rows and sort all rows again; additions wait for it."""

@@ -17,6 +17,8 @@ from memory.query import Filter
 _FIRST_ROOM = 1024
 #: Number of rows from which they are sorted by x, so that filters by place read few of them.
 _SORTED_FROM = 100_000
+#: All are sorted again once more than this part of them is new or was moved.
+_LOOSE = 8
 _FIELDS: dict[str, tuple[type, tuple[int, ...]]] = {
     "ids": (np.int64, ()),
     "time_ns": (np.int64, ()),
@@ -52,7 +54,7 @@ class ColumnCache:
         self._in_time = True
         # Rows by rising x and these x, and rows that were moved since.
         self._by_x: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
-        self._moved: list[NDArray[np.int64]] = []
+        self._moved: set[int] = set()
         self._codes: dict[str, dict[str, int]] = {name: {} for name in _CODED}
         self._arrays: dict[str, NDArray] = {
             name: np.zeros((_FIRST_ROOM, *rest), kind) for name, (kind, rest) in _FIELDS.items()
@@ -88,7 +90,7 @@ class ColumnCache:
                 poses = database.poses(changes.moved[known])
                 place = self.rows(changes.moved[known])
                 self._arrays["positions"][place] = poses[:, :3]
-                self._moved.append(place)
+                self._note_moved(place)
             self.generation = changes.generation
         return changes.added, changes.removed, changes.changed
 
@@ -151,18 +153,24 @@ class ColumnCache:
         """Return rows that include all between two x, or ``None`` if comparing every row is as fast."""
         if self._count < _SORTED_FROM:
             return None
-        loose = sum(map(len, self._moved)) + self._count - (0 if self._by_x is None else len(self._by_x[0]))
-        if loose > self._count // 8:
+        if self._by_x is None or self._count - len(self._by_x[0]) > self._count // _LOOSE:
             x = self.column("positions")[:, 0]
             order = np.argsort(x)
-            self._by_x, self._moved = (order, x[order]), []
-        assert self._by_x is not None
+            self._by_x, self._moved = (order, x[order]), set()
         order, x = self._by_x
         # Not a number is last.
         start, stop = int(np.searchsorted(x, first, "left")), int(np.searchsorted(x, last, "right"))
         if stop - start > self._count // 4:
             return None
-        return np.concatenate([order[start:stop], *self._moved, np.arange(len(order), self._count)])
+        moved = np.fromiter(self._moved, np.int64, len(self._moved))
+        return np.concatenate([order[start:stop], moved, np.arange(len(order), self._count)])
+
+    def _note_moved(self, rows: NDArray[np.integer]) -> None:
+        """Record rows whose x may have changed; if there are many, all are sorted again when needed."""
+        if self._by_x is not None:
+            self._moved.update(rows.tolist())
+            if len(self._moved) > self._count // _LOOSE:
+                self._by_x = None
 
     def _matches(self, filter: Filter, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
         """Return which of some rows match."""
@@ -218,7 +226,7 @@ class ColumnCache:
             self._merge(columns, there)
             return
         self._dead -= int((~self.column("alive")[place[there]]).sum())
-        self._moved.append(place[there])
+        self._note_moved(place[there])
         before = self.column("time_ns")[place[there]]
         self._write(place[there], columns, np.flatnonzero(there))
         if (before != self.column("time_ns")[place[there]]).any():

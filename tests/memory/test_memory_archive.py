@@ -245,8 +245,33 @@ def test_a_large_import_goes_into_a_part_without_an_index(
         assert store.check().ok
 
 
+@pytest.mark.parametrize("k", [1, 7, 500])
+def test_the_server_finds_the_newest_as_columns_do(address: str, k: int) -> None:
+    with MemoryStore.open(address, dim=DIM) as store:
+        random = np.random.default_rng(0)
+        store.add([
+            Memory(
+                time_ns=int(random.integers(30)), position=(*random.integers(0, 9, 2).tolist(), 0),
+                label=str(random.choice(["cup", "car"])), embedding=random.normal(size=DIM),
+            )
+            for _ in range(300)
+        ])  # fmt: skip
+        store.label_counts()  # Reads the columns.
+        for where in (
+            {}, {"labels": ["cup"]}, {"between_ns": (3, 12)}, {"labels": ["none"]},
+            {"polygon": [(1.0, 1.0), (7.0, 2.0), (2.0, 7.0)]}, {"near": (4.0, 4.0), "radius_m": 2.5},
+        ):  # fmt: skip
+            query = Query(k=k, order="recency", **where)  # type: ignore[arg-type]
+            with MemoryStore.open(address, readonly=True) as other:
+                found = [hit.memory.id for hit in other.query(query)]
+            assert found == [hit.memory.id for hit in store.query(query)]
+
+
 def indexed_parts(database: Upkeep) -> list[int]:
     """First ids of the parts with a vector index."""
-    sql = "SELECT indexname FROM pg_indexes WHERE indexname LIKE 'embedding_hnsw_%'"
+    sql = (
+        "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()"
+        " AND starts_with(indexname, 'embedding_hnsw_')"
+    )
     with database._read() as connection:
         return sorted(int(name.rpartition("_")[2]) for (name,) in connection.execute(sql).fetchall())

@@ -126,8 +126,8 @@ def select_newest(connection: Any, filter: Filter, k: int) -> NDArray[np.int64]:
         # Some are equally new, so compare all that are at least as new as the last one.
         since = Condition("m.time_ns >= ?", (found[-1][1],))
         clause, parameters = where([*conditions(connection, filter), since])
-        sql = f"{_PLACED}{clause} ORDER BY m.time_ns DESC, {by_contents('m')}"
-        rows = connection.execute(sql, parameters).fetchall()
+        sql = f"{_PLACED}{clause} ORDER BY m.time_ns DESC, {by_contents('m')} LIMIT ?"
+        rows = connection.execute(sql, [*parameters, None if judged else k]).fetchall()
         found = _judged(rows, filter) if judged else rows
     return np.array([row[0] for row in found[:k]], dtype=np.int64)
 
@@ -135,7 +135,8 @@ def select_newest(connection: Any, filter: Filter, k: int) -> NDArray[np.int64]:
 def _judged(rows: Sequence[Any], filter: Filter) -> list[Any]:
     """Return the rows whose last two columns, x and y, lie in the filter's circle, polygon and region."""
     points = np.array([row[-2:] for row in rows], dtype=np.float64).reshape(-1, 2)
-    return [rows[at] for at in np.flatnonzero(judge(points, filter, np.ones(len(rows), np.bool_)))]
+    kept = judge(points, filter, np.ones(len(rows), np.bool_))
+    return [rows[at] for at in np.flatnonzero(kept).tolist()]
 
 
 def select_among(connection: Any, filter: Filter, ids: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from psycopg import conninfo
 from psycopg_pool import ConnectionPool
 
-from memory.errors import EraseError, StoreError
+from memory.errors import EraseError, StoreError, StoreLockedError
 from memory.persistence import database, meta
 from memory.persistence.postgres import access, dump, nearest, parts, schema
 from memory.persistence.postgres.access import Access
@@ -105,7 +105,13 @@ class Upkeep(database.Database):
         self._check_writer()
         if self.guarded:
             return False
-        begun = self._write(lambda connection: parts.begin_part(connection, self._counters, unindexed=True))
+        try:
+            begun = self._write(
+                lambda connection: parts.begin_part(connection, self._counters, unindexed=True)
+            )
+        except StoreLockedError:
+            LOG.warning("%s: readers are in the way, so each vector is added to the index", self.address)
+            return False
         if begun:
             LOG.info("%s: these vectors have no index yet. recall consolidate creates it", self.address)
         return begun
