@@ -1,4 +1,4 @@
-"""Build the images of ``deploy/Containerfile``, and try the wheel in them: without a compiler, without a network.
+"""Build the images of ``deploy/Containerfile``, and try the wheel there, without a compiler or a network.
 
     python release/check_image.py --work build/image
 
@@ -59,7 +59,8 @@ print(min(times) * 1e3, statistics.median(times[5:]) * 1e3)
 #: Bytes of the image, and of what pip installed as torch.
 SIZES = """
 du -sb --exclude=/proc --exclude=/sys --exclude=/dev --exclude=/data / 2>/dev/null | cut -f 1
-cd /opt/sparsight/lib/python3*/site-packages && du -sbc torch torch-* functorch torchgen nvidia triton 2>/dev/null | tail -n 1
+cd /opt/sparsight/lib/python3*/site-packages
+du -sbc torch torch-* functorch torchgen nvidia triton 2>/dev/null | tail -n 1
 """
 
 
@@ -176,7 +177,7 @@ class Images:
 
 
 def pip_mounts(work: Path) -> Iterator[str]:
-    """Yield mounts by which a build reaches this machine's package index: pip's settings, and files that they name."""
+    """Yield mounts for a build: pip's settings, and the files that they name, such as a package index."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout
@@ -254,7 +255,7 @@ class Service:
     def healthy(self) -> bool:
         """Run the health check of the image."""
         if self._process.poll() is not None:
-            raise SystemExit(f"{self.target} ended: see {self.images.work / self.target}.log")
+            raise SystemExit(f"{self.target} ended: see {self.images.work}/{self.target}.log")
         return self.images.run(self.target, "sh", "-c", self._health).returncode == 0
 
     def ask(self, path: str) -> Any:
@@ -298,20 +299,30 @@ def check_services(images: Images) -> Iterator[str]:
     """Run both services; end them in the middle of their work, and yield what they lost."""
     with scans(images) as folder:
         live = Service(images, "live", "http://127.0.0.1:8766", "perceive", "live", folder)
-        wait_for(lambda: live.ask("/healthz")["done"] > 20, "perceive live processes no scans")
+
+        def work(scans: int = 20) -> None:
+            wait_for(lambda: live.ask("/healthz")["done"] >= scans, "perceive live processes no scans")
+
+        work()
         live.end(signal.SIGTERM)
         live.start()
         serve = Service(images, "serve", "http://127.0.0.1:8713")
-        before = serve.ask("/api/stats?check=true")
-        wait_for(lambda: live.ask("/healthz")["done"] > 20, "perceive live processes no scans")
+        counts = [serve.ask("/api/stats?check=true")]
+        work()
         for service in (live, serve):
             service.end(signal.SIGKILL)
             service.start()
-        after = serve.ask("/api/stats?check=true")
+        counts.append(serve.ask("/api/stats?check=true"))
+        work()
         live.end(signal.SIGTERM)
-        last = serve.ask("/api/stats?check=true")
+        counts.append(serve.ask("/api/stats?check=true"))
         serve.end(signal.SIGTERM)
-    print(before, after, last)
+    memories = [found["memories"] for found in counts]
+    print(f"memories at first, after both were killed, at the end: {memories}")
+    if not 0 < memories[0] <= memories[1] <= memories[2]:
+        yield f"memories were lost: {memories}"
+    if not all(found["check"]["ok"] for found in counts):
+        yield f"the store is damaged: {counts}"
 
 
 def wait_for(condition: Callable[[], bool], problem: str) -> None:
