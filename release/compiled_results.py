@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from sparse_core.conv.convolution.cpu.levels import direct_level, strided_level
 from sparse_core.kernels import launch_plan, native
 
 Results = list[torch.Tensor]
+Result = TypeVar("Result")
 ROWS, DIM = 6000, 100
 RANGE_M = (0.0, -40.0, -3.0, 70.4, 40.0, 1.0)
 CELL_M = 0.16
@@ -43,8 +44,15 @@ def make_inputs(folder: Path) -> None:
     index.save(folder / "index")
     cloud = sample_frames()[-1].cloud.points
     cells = np.argwhere(np.random.default_rng(0).random((2, 120, 90)) < 0.2)
-    arrays = {"queries": data.queries, "directions": index._hash.directions, "points": cloud, "cells": cells}
-    np.savez(folder / "inputs.npz", **arrays)
+    directions = index._hash.directions
+    np.savez(folder / "inputs.npz", queries=data.queries, directions=directions, points=cloud, cells=cells)
+
+
+def there(result: Result | None) -> Result:
+    """Return the result of a compiled part, which is None where the part cannot run."""
+    if result is None:
+        raise SystemExit("a compiled part is missing: perceive doctor --install names it")
+    return result
 
 
 def search_tables(folder: Path, inputs: Any) -> Results:
@@ -52,7 +60,7 @@ def search_tables(folder: Path, inputs: Any) -> Results:
     index = LSHIndex.load(folder / "index")
     state = index._state
     index._hash.directions[...] = inputs["directions"]
-    tables = index._compiled_of(state)
+    tables = there(index._compiled_of(state))
     found = []
     for probes, rerank in ((40, 50), (640, 200), (10**6, 6000)):
         rows = state.rows
@@ -67,7 +75,7 @@ def search_rows(folder: Path, inputs: Any) -> Results:
     found = []
     for query in inputs["queries"]:
         answer = native_search.nearest_rows(query[None], 20, rows.vectors.parts, rows.ids(ROWS))
-        found += [torch.from_numpy(part) for part in answer]
+        found += [torch.from_numpy(part) for part in there(answer)]
     return found
 
 
@@ -76,7 +84,7 @@ def sort_points(folder: Path, inputs: Any) -> Results:
     cloud = torch.from_numpy(inputs["points"])
     assert points.POINTS.ready()
     strides = ((SHAPE[0] + 2) * (SHAPE[1] + 2), SHAPE[1] + 2, 1)
-    return list(points.sort_points(cloud, [len(cloud)], RANGE_M, CELL_M, SHAPE, strides, 1))
+    return list(there(points.sort_points(cloud, [len(cloud)], RANGE_M, CELL_M, SHAPE, strides, 1)))
 
 
 def crop_points(folder: Path, inputs: Any) -> Results:
@@ -88,7 +96,7 @@ def crop_points(folder: Path, inputs: Any) -> Results:
     boxes[:, 2], boxes[:, 3:6] = -1.0, torch.tensor([4.0, 2.0, 2.0])
     start = torch.zeros(40, 1, dtype=torch.int64)
     length = torch.full((40, 1), len(cloud))
-    return list(points.crop_points(cloud, boxes, boxes[:, 3:6] / 2 + 0.3, start, length, 5000))
+    return list(there(points.crop_points(cloud, boxes, boxes[:, 3:6] / 2 + 0.3, start, length, 5000)))
 
 
 def plan_layers(folder: Path, inputs: Any) -> Results:

@@ -338,12 +338,16 @@ class SparseMatrix(Operators):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Dispatch ``@`` with tensors under ``torch.compile``; otherwise change nothing."""
-        if torch.compiler.is_compiling() and getattr(func, "__name__", "") in ("matmul", "__rmatmul__"):
+        # The tracer of torch 2.15 calls __rmatmul__ "wrapped". It restarts at the first product and must then
+        # take the same steps, so nothing is skipped: `|` in place of `or`.
+        is_reversed = func is Tensor.__rmatmul__
+        is_product = is_reversed | (getattr(func, "__name__", "") == "matmul")
+        if torch.compiler.is_compiling() and is_product:
             from sparse_core.formats.tracing import register_reversed_matmul
 
             register_reversed_matmul()
             # __rmatmul__ gets its operands in the order of the tensor's method.
-            first, second = args if func.__name__ == "matmul" else (args[1], args[0])
+            first, second = (args[1], args[0]) if is_reversed else args
             return first.__matmul__(second) if isinstance(first, cls) else second.__rmatmul__(first)
         with torch_internals.ignore_subclasses():
             return func(*args, **(kwargs or {}))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import tomllib
@@ -55,28 +59,49 @@ def test_services_are_as_systemd_reads_them(repository: Path, tmp_path: Path) ->
     assert about == []
 
 
-def test_the_container_calls_what_is_there(repository: Path) -> None:
+@pytest.mark.parametrize(("target", "path"), [("live", "/healthz"), ("serve", "/api/health")])
+def test_the_images_call_what_is_there(target: str, path: str, repository: Path) -> None:
     text = (repository / "deploy/Containerfile").read_text()
-    words = [json.loads(re.findall(rf"^{word} (.*)$", text, re.M)[0]) for word in ("ENTRYPOINT", "CMD")]
-    options = parsed(words[0] + words[1])
-    port = options.health.partition(":")[2]
-    assert f"127.0.0.1:{port}/healthz" in text
-    assert re.search(rf"^EXPOSE .*\b{port}\b", text, re.M)
-    extras = set(re.findall(r"source\[([\w,-]+)\]", text)[0].split(","))
+    part = text.split(f" AS {target}\n")[1].split("\nFROM ")[0]
+    options = parsed(json.loads(re.findall(r"^CMD (\[.*)$", part, re.M)[0]))
+    port = options.health.partition(":")[2] if target == "live" else options.port
+    assert f"127.0.0.1:{port}{path}" in part
+    assert re.search(rf"^EXPOSE .*\b{port}\b", part, re.M)
+    extras = set(re.findall(r"\.whl\)\[([\w,-]+)\]", text)[0].split(","))
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     assert extras <= project["optional-dependencies"].keys()
 
 
-def test_the_container_is_built_of_what_a_wheel_needs_and_no_more(repository: Path) -> None:
+def test_images_are_built_of_the_wheels_alone(repository: Path) -> None:
     """A clone may hold gigabytes of an environment, and data: neither goes to the builder."""
     lines = (repository / ".dockerignore").read_text().splitlines()
-    rules = [line for line in lines if line and not line.startswith("#")]
-    assert rules[0] == "*"
-    sent = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
-    project = tomllib.loads((repository / "pyproject.toml").read_text())
-    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-    files = {project["project"]["readme"], *project["project"]["license-files"]}
-    assert sent == {"pyproject.toml", *packages, *(file for file in files if "/" not in file)}
-    assert {file.partition("/")[0] for file in files} <= sent
-    assert all((repository / name).exists() for name in sent | files)
-    assert "COPY . source" in (repository / "deploy/Containerfile").read_text()
+    assert [line for line in lines if line and not line.startswith("#")] == ["*", "!build/wheels/*.whl"]
+    text = (repository / "deploy/Containerfile").read_text()
+    assert "source=build/wheels" in text
+    assert "COPY" not in text
+    assert re.search(r"^WHEELS \?= build/wheels$", (repository / "Makefile").read_text(), re.M)
+
+
+@pytest.fixture
+def check_image(release_module: Callable[[str], ModuleType]) -> ModuleType:
+    return release_module("check_image")
+
+
+def test_a_missing_builder_is_named(check_image: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_image.shutil, "which", lambda name: None if name == "buildah" else name)
+    with pytest.raises(SystemExit, match=r"buildah is missing: apt install buildah mmdebstrap"):
+        check_image.main(["--work", "anywhere"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_both_demos_and_both_services_run_in_the_images(check_image: ModuleType, tmp_path: Path) -> None:
+    reason = check_image.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("zig is missing: pip install ziglang wheel")
+    # The check leaves the network, so it has a process of its own.
+    words = [sys.executable, check_image.__file__, "--work", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
