@@ -5,8 +5,8 @@
 Whole scans are detected in the view of the camera, on two squares around the sensor, and without a range. The
 same scans are detected with four times the limits; every box from a score of 0.3 on must be found without
 them, too. On a CPU the time is that of the process, so that other programs matter little.
-Every scan is detected once before the measured rounds: on a GPU a scan that is fuller than those before it may
-wait for a larger graph.
+Every scan is detected once before the measured rounds: on a GPU a scan that is fuller than those before it
+may wait for a larger graph.
 """
 
 from __future__ import annotations
