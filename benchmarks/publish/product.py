@@ -223,11 +223,11 @@ _LIMITS = (
     Column("frames at a limit", lambda case: max(case["reached"].values(), default=0)),
     Column("boxes from 0.3 on", "sure"),
     Column("lost", "lost"),
-    Column("ms per frame", "time/median_ms", ".0f"),
+    Column("ms per frame", "time/median_ms", ".3g"),
     Column(
         "quartiles",
         "time",
-        lambda time: f"{time['lower_quartile_ms']:.0f} to {time['upper_quartile_ms']:.0f}",
+        lambda time: f"{time['lower_quartile_ms']:.3g} to {time['upper_quartile_ms']:.3g}",
     ),
 )
 
