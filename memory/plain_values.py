@@ -40,7 +40,7 @@ def to_plain(value: Any) -> Any:
 
     Memories lose their vectors and always have the times of their first and last observation.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return value
     if kind is list or kind is tuple:

@@ -44,8 +44,7 @@ def make_inputs(folder: Path) -> None:
     index.save(folder / "index")
     cloud = sample_frames()[-1].cloud.points
     cells = np.argwhere(np.random.default_rng(0).random((2, 120, 90)) < 0.2)
-    directions = index._hash.directions
-    np.savez(folder / "inputs.npz", queries=data.queries, directions=directions, points=cloud, cells=cells)
+    np.savez(folder / "inputs.npz", queries=data.queries, points=cloud, cells=cells)
 
 
 def there(result: Result | None) -> Result:
@@ -59,7 +58,6 @@ def search_tables(folder: Path, inputs: Any) -> Results:
     """Return ids and scores of a search in hash tables."""
     index = LSHIndex.load(folder / "index")
     state = index._state
-    index._hash.directions[...] = inputs["directions"]
     tables = there(index._compiled_of(state))
     found = []
     for probes, rerank in ((40, 50), (640, 200), (10**6, 6000)):

@@ -47,6 +47,7 @@ class SqliteConnection(sqlite3.Connection):
     """
 
     __slots__ = ("generation",)
+    generation: int | None
     engine = SqliteEngine()
 
 
