@@ -38,8 +38,9 @@ _PROJECTED_AT_ONCE = 256
 _CALL, _QUERY, _BUCKET, _COMPARED = 300_000.0, 100_000.0, 110.0, 400.0
 # Without a calibration, a search with a higher aim than usual reads more buckets.
 _THOROUGH_PROBES, _THOROUGH_RERANK = 6, 400
-# Limits of the measured efforts: this many times the usual probes, and this many rows.
-_MOST_PROBES, _MOST_RERANK = 64, 25_600
+# Limits of the measured efforts: this many times the usual probes, and this many rows, or this share of a
+# large index.
+_MOST_PROBES, _MOST_RERANK, _MOST_SHARE = 64, 25_600, 1 / 128
 
 
 class _LSHState(NamedTuple):
@@ -248,8 +249,9 @@ class LSHIndex(RowIndex[_LSHState]):
             return (Effort(max(1, self.probes // 2), self.rerank),)
         probes, rerank = 2 * after.probes, 2 * after.rerank
         further = Effort(probes, after.rerank), Effort(after.probes, rerank), Effort(probes, rerank)
-        most = _MOST_PROBES * self.probes
-        return tuple(one for one in further if one.probes <= most and one.rerank <= _MOST_RERANK)
+        most_probes = _MOST_PROBES * self.probes
+        most_rows = max(_MOST_RERANK, int(_MOST_SHARE * len(self)))
+        return tuple(one for one in further if one.probes <= most_probes and one.rerank <= most_rows)
 
     def _search_tables(
         self,

@@ -21,6 +21,7 @@ PARTS = {
     "sparse_core/conv/convolution/cpu/int8/products.cpp",
     "sparse_core/conv/convolution/cpu/planning.cpp",
     "sparse_core/kernels/launch_plan.cpp",
+    "sparse_core/linalg/loops.cpp",
 }
 
 

@@ -36,7 +36,7 @@ def test_the_benchmark_writes_shares(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert benchmark.main(["--quick", "--out", str(out), "--show", "wrong"]) == 0
     cases = json.loads(out.read_text())["cases"]
     assert [case["set"] for case in cases] == [
-        "home", "town", "together", "held-out", "fresh", "ranked", "later",
+        "home", "town", "together", "held-out", "fresh", "ranked", "later", "visitor",
     ]  # fmt: skip
     for case in cases:
         parts = (case[name] for name in ("answered", "rightly_refused", "refused", "mistaken"))
