@@ -57,8 +57,7 @@ def to_plain(value: Any) -> Any:
         return found
     names = _field_names(kind)
     if names is not None:
-        parts = [(name, getattr(value, name)) for name in names]
-        return {name: each if type(each) in _PLAIN else to_plain(each) for name, each in parts}
+        return {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -73,13 +73,16 @@ def departure(
     store: MemoryStore, meanings: Meanings, meant: Target, near: tuple[float, ...] | None
 ) -> WhenLeft:
     """Find when an object left; see :meth:`memory.questions.Questions.departure`."""
+    others = 0
     if near is not None:
-        found, others = _closest(meanings, meant, near), 0
+        found = _closest(meanings, meant, near)
     else:
         seen = meanings.memories(meant, newest_first=True, limit=LATEST_SEEN)
         left = [memory for memory in seen if memory.state in AWAY]
-        found = max(left, key=lambda memory: memory.last_sight_ns, default=latest(store, meanings, meant))
-        others = max(len(left) - 1, 0)
+        if left:
+            found, others = max(left, key=lambda memory: memory.last_sight_ns), len(left) - 1
+        else:
+            found = latest(store, meanings, meant)
     if found is None:
         return WhenLeft(meant.words, None)
     return WhenLeft(meant.words, found, found.last_sight_ns, last_free_ns(store, found), others)

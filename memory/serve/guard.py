@@ -5,11 +5,12 @@ from __future__ import annotations
 import hmac
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from memory.serve.answers import problem_answer
@@ -113,9 +114,8 @@ class Guard:
         await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Problem | None:
-        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        hosts = [value for name, value in pairs if name == "host"]
-        headers = dict(reversed(pairs))  # The first of several counts.
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return Problem(
                 400,
@@ -148,7 +148,7 @@ class Guard:
             return False
         return name is not None and name.rstrip(".") in self._options.hosts
 
-    def _is_authorised(self, scope: Scope, headers: Mapping[str, str]) -> bool:
+    def _is_authorised(self, scope: Scope, headers: Headers) -> bool:
         if self._token is None or not scope["path"].startswith(GUARDED):
             return True
         given: list[bytes] = []
@@ -176,7 +176,7 @@ def _tokens(query: bytes) -> Iterable[bytes]:
         return []
 
 
-def _same_origin(headers: Mapping[str, str], host: str) -> bool:
+def _same_origin(headers: Headers, host: str) -> bool:
     """True unless a browser reports that another site sent the request."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # Links to the page and typed addresses are allowed.

@@ -158,7 +158,7 @@ def run_app(
     torch.set_num_threads(limits.compute_threads)
     blas.set_threads(limits.compute_threads)
     _raise_file_limit(limits.max_connections + _FILES)
-    # Later collections need not visit what was imported, which would take a tenth of a second.
+    # Later collections need not visit what was imported, which would take 0.2 s.
     gc.collect()
     gc.freeze()
     with _ignore_repeated_signals():

@@ -67,7 +67,7 @@ def compile_ahead(listed: Path, device_index: int) -> Future[None]:
         started.result()
         _compile_list(listed, 10 * major + minor)
 
-    return _beside("kernels-ahead", work)
+    return _in_thread("kernels-ahead", work)
 
 
 @cache
@@ -88,10 +88,10 @@ def start_triton() -> Future[None]:
         triton_key()
         _ = driver.active  # Makes the driver.
 
-    return _beside("start-triton", work)
+    return _in_thread("start-triton", work)
 
 
-def _beside(name: str, work: Callable[[], None]) -> Future[None]:
+def _in_thread(name: str, work: Callable[[], None]) -> Future[None]:
     """Run a function in a thread; its errors are left for the first launch."""
     done: Future[None] = Future()
 

@@ -66,8 +66,9 @@ def _marks(store: StoreReader) -> Iterator[tuple[int, int]]:
 
 def last_free_ns(store: StoreReader, memory: Memory) -> int | None:
     """Return when the place of an object was seen free, by its marks; None if it was not."""
-    times = [time_ns for id, time_ns in _marks(store) if id == memory.id]
-    return max(times, default=None) if memory.state in AWAY else None
+    if memory.state not in AWAY:
+        return None
+    return max((time_ns for id, time_ns in _marks(store) if id == memory.id), default=None)
 
 
 def place_similarities(

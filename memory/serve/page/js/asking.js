@@ -8,7 +8,8 @@ const QUESTIONS = {
   last_seen: "where something was last seen", first_seen: "when something was first seen", near: "what is near",
   between: "what was between two times", changed_since: "what changed", how_often: "how often something was seen",
   how_many: "how many there are",
-  left: "when something left", still_there: "whether something is still there", summarise: "a summary", similar_situations: "what was similar",
+  left: "when something left", still_there: "whether something is still there", summarise: "a summary",
+  similar_situations: "what was similar",
   seen_before: "whether it was seen before", been_here: "whether the robot was here before",
   pose_to: "where to drive to", search: "a search for words", ranked: "which one is the first by a measure",
 };
