@@ -52,7 +52,9 @@ _PLACE = _pattern(
 )
 _RADIUS_OF = _pattern(rf"\b{_WITHIN}(?= \D)")
 _MAP = _pattern(r"\s(?:(?:in|on|of) (?:the )?)?map (?P<map>[^\s,;]+)(?=\s|$)")
-_IN_UNITS = _pattern(rf"\sin (?P<unit>{_UNIT})(?=\s|$)")
+_IN_UNITS = _pattern(
+    r"\sin (?P<unit>(?:milli|centi|kilo)?met(?:re|er)s|inches|feet|yards|miles|[cmk]?m)(?=\s|$)"
+)
 ONLY_POINT = _pattern(rf"^{_POINT}$")
 
 

@@ -30,7 +30,7 @@ _CONTRACTIONS = (
     (re.compile(r"\b(\w+)n't\b", re.IGNORECASE), r"\1 not"),
 )
 #: Classes that stand before a noun phrase as adjectives: *the parked car*, *my old bike*, *the front door*.
-_ADJECTIVES = frozenset({"ATTRIBUTE", "STAY", "CHANGE", "SIMILAR"})
+_ADJECTIVES = frozenset({"ACT", "ATTRIBUTE", "CHANGE", "COMPARE", "QUALITY", "SIMILAR", "STAY"})
 #: Classes before the first word that matters, and classes without a meaning for the intent.
 _UNSTRESSED = frozenset({"ANYONE", "DET", "FILLER", "MODAL", "PERSON"})
 #: Words of seeing that are about now.
@@ -89,6 +89,12 @@ class Parse:
     functions: list[Chunk] = field(default_factory=list)
     unparsed: list[Chunk] = field(default_factory=list)
 
+    @property
+    def nouns(self) -> tuple[str, ...]:
+        """All noun phrases."""
+        target = () if self.target is None else (self.target,)
+        return (*target, *(chunk.text for chunk in (*self.landmarks, *self.unparsed)))
+
     def has(self, *kinds: str) -> bool:
         """Return True if there is a function word of one of these classes."""
         return any(chunk.kind in kinds for chunk in self.functions)
@@ -117,6 +123,8 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
         words = " ".join(tokens[at : at + size])
         if words.lower() == "newest" and fold(" ".join(tokens[at + size : at + size + 1])) in _OBSERVATIONS:
             kind = "LAST"
+        if kind == "WHO" and words.lower() != "whose" and chunks and chunks[-1].kind == "NOUN":
+            kind = "FILLER"  # The person who is at the door.
         if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
             kind = "DET" if words.lower() in ("different", "parked") else "NOUN"
         if kind == "NOUN" and chunks and chunks[-1].kind == "NOUN":
@@ -141,6 +149,17 @@ def holds_function_word(label: str) -> bool:
     return any((fold(token),) in PHRASES for token in _TOKEN.findall(label))
 
 
+def subject_of(description: str) -> str:
+    """Return the words of a description before its first preposition: *a mug* of *a mug next to the sink*."""
+    chunks = chunks_of(description)
+    cut = next((place for place, chunk in enumerate(chunks) if _adds_detail(chunk)), len(chunks))
+    return " ".join(chunk.text for chunk in chunks[:cut])
+
+
+def _adds_detail(chunk: Chunk) -> bool:
+    return chunk.kind in (*PREPOSITIONS, "TO") or chunk.text.lower() in ("with", "without")
+
+
 def _class_at(
     tokens: Sequence[str], at: int, names: Collection[tuple[str, ...]], longest_name: int
 ) -> tuple[int, str]:
@@ -158,7 +177,7 @@ def _class_at(
 
 def _is_adjective(tokens: Sequence[str], at: int, size: int, chunks: Sequence[Chunk]) -> bool:
     """Return True for a word after a determiner or noun and before a noun."""
-    if at + size >= len(tokens) or not chunks:
+    if at + size >= len(tokens) or not chunks or size > 1:
         return False
     following = PHRASES.get((fold(tokens[at + size]),))
     before = ("DET", "NOUN", "COUNT", "SHOW", "NEAREST")
@@ -195,6 +214,7 @@ _INTENTS = (
     Intent("most", "WHERE|WHICH MOST", target=True, also="WHERE|MOST"),
     Intent("how_often", "OFTEN", target=True),
     Intent("how_often", "LONG SEE", target=True),
+    Intent("left", "LONG MOVE|LEFT", target=True),
     Intent("first_seen", "LONG", target=True),
     Intent("how_many", "COUNT", also="MOVE|LEFT|STILL|APPEAR|HAPPEN"),
     Intent("left", "WHEN|SINCE MOVE|LEFT", target=True, also="LAST|HAPPEN"),
@@ -224,7 +244,6 @@ _INTENTS = (
     Intent("changed_since", "CHANGE|MOVE|LEFT|APPEAR", target=False, also="CHANGE|MOVE|LEFT|APPEAR"),
     Intent("summarise", "DESCRIBE"),
     Intent("summarise", "SEE|KNOW WHAT", target=False, landmark=False, first="SHOW"),
-    Intent("search", "LAST SEE|ANYTHING", target=False),
     Intent("summarise", "KNOW|HAVE WHAT", target=False, landmark=False),
     Intent("near", "WHAT|WHO|ANYTHING", target=False, landmark=True),
     Intent("between", "WHAT|ANYTHING SEE|HAPPEN|BE|HAVE|APPEAR", target=False, also="HAPPEN"),
@@ -233,7 +252,7 @@ _INTENTS = (
     Intent("how_many", "BE THERE", target=True, first="BE"),
     Intent("how_many", "ANY", target=True, first="ANY"),
     Intent("still_there", "BE", target=True, first="BE"),
-    Intent("search", "WHICH|WHAT|SHOW", target=True, also="LAST"),
+    Intent("search", "WHICH|WHAT|SHOW", target=True),
     Intent("last_seen", "SEE|KNOW|HAVE", target=True, also="LAST"),
 )
 #: Word classes that change the meaning of a question. A row must name them to fit it.
@@ -250,6 +269,8 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
         for place, chunk in enumerate(chunks)
         if chunk.kind != "NOUN" and (chunk.kind not in ("AND", "STOP") or _joins(chunks, place))
     ]
+    if functions and functions[0].kind in ("BE", "DO", "HAVE"):
+        functions = _affirmed(chunks, functions)
     target, landmarks, unparsed = _nouns_of(chunks)
     if any(mark.kind == "BETWEEN" for mark in landmarks):
         functions = [chunk for chunk in functions if chunk.kind != "AND"]
@@ -264,6 +285,17 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:
         question = "search"
     return Parse(question, target, landmarks, functions, unparsed)
+
+
+def _affirmed(chunks: Sequence[Chunk], functions: list[Chunk]) -> list[Chunk]:
+    """Return the function words of *is there no chair* as those of *is there a chair*.
+
+    The answer to both is the same fact.
+    """
+    nouns = (place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN")
+    start = chunks[: next(nouns, len(chunks))]
+    negated = next((chunk for chunk in start if chunk.text.lower() in ("no", "not")), None)
+    return [chunk for chunk in functions if chunk is not negated]
 
 
 class _Nouns(NamedTuple):
@@ -314,10 +346,13 @@ def _may_follow(landmarks: Sequence[Chunk], preposition: str) -> bool:
 
 
 def _leaves(chunks: Sequence[Chunk]) -> bool:
-    """Return True after words such as *disappeared from*, which name the place that something left."""
+    """Return True after words such as *disappeared from* and *added to*, which name the place of a change."""
     said = [chunk for chunk in chunks if chunk.kind not in ("DET", "FILLER", "ALL")]
     moved = bool(said) and said[-1].kind == "MOVE" and said[-1].text.lower().endswith(" from")
-    return moved or (len(said) > 1 and said[-1].text.lower() == "from" and said[-2].kind in ("MOVE", "LEFT"))
+    if moved or len(said) < 2:
+        return moved
+    changes = {"from": ("MOVE", "LEFT"), "to": ("APPEAR",)}
+    return said[-2].kind in changes.get(said[-1].text.lower(), ())
 
 
 def _joins(chunks: Sequence[Chunk], place: int) -> bool:

@@ -21,6 +21,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "smallest": ("size", "less"),
     "tiniest": ("size", "less"),
     "longest": ("length", "more"),
+    "time": ("duration", "more"),
     "widest": ("width", "more"),
     "narrowest": ("width", "less"),
     "tallest": ("height", "more"),
@@ -95,7 +96,7 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
         return None
     words = chunks[at].text.lower().split()
     measure, order = next(_MEASURES[word] for word in reversed(words) if word in _MEASURES)
-    if "least" in words:
+    if {"least", "shortest"} & set(words):
         order = "less"
     staying = words[-1] == "longest" and not _names(chunks[at + 1 :])
     if staying:
@@ -107,8 +108,10 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
 
 
 def who_as_what(chunks: list[Chunk]) -> list[Chunk]:
-    """Return the chunks of *who is the tallest person* as those of *what is*."""
+    """Return *who is the tallest person* as *what is*, and *who was at the door* as *which person*."""
     kinds = [chunk.kind for chunk in chunks]
+    if kinds[:2] == ["WHO", "BE"] and len(kinds) > 2 and kinds[2] in PREPOSITIONS:
+        return [Chunk("WHICH", chunks[0].text), Chunk("NOUN", "person"), *chunks[1:]]
     if kinds[:2] == ["WHO", "BE"] and {"FIRST", "LAST", *SUPERLATIVES} & set(kinds):
         return [Chunk("WHAT", chunks[0].text), *chunks[1:]]
     return chunks
@@ -136,6 +139,13 @@ def _is_superlative(chunks: Sequence[Chunk], place: int) -> bool:
         return True
     if chunk.kind not in ("FIRST", "LAST", "MOST"):
         return False
+    kinds = {each.kind for each in chunks}
+    if (
+        chunk.kind == "LAST"
+        and kinds & {"WHAT", "WHICH", "SHOW", "ANYTHING"}
+        and not kinds & {"WHERE", "WHEN"}
+    ):
+        return True
     if chunk.kind == "FIRST" and chunk.text.lower() in ("first", "earliest"):
         seen = any(each.kind == "SEE" for each in chunks)
         return (

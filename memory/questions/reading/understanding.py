@@ -50,6 +50,8 @@ _ID = _pattern(r"^#?(?P<id>\d{1,18})$")
 _DIRECTION = _pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 #: First words of questions, for the correction of a slip.
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
+#: Words for a map, at the end of *in which city*.
+_MAPS = ("map", "city", "town", "site", "drive", "recording")
 #: Words of ``recall ask``.
 _COMMAND = _pattern(
     r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
@@ -85,11 +87,13 @@ class ParsedQuestion:
         inside: the place means a room or area, not what is around it.
         nearest: of several objects, the one closest to the place is meant.
         past: the question is what was there, not what is.
+        now_ns: the moment of the question, if it asks how long ago something was.
         kinds, states: any of them.
         changes: any of new, gone and moved.
         typed: the words, if they have no intent.
         problem: reason of a refusal, with ``{thing}`` for an object of the store. It does not count if the
             store knows the words.
+        nouns: noun phrases of a refused question.
     """
 
     question: str
@@ -111,11 +115,13 @@ class ParsedQuestion:
     inside: bool = False
     nearest: bool = False
     past: bool = False
+    now_ns: int | None = None
     kinds: tuple[Kind, ...] | None = None
     states: tuple[State, ...] | None = None
     changes: tuple[Change, ...] | None = None
     typed: str | None = None
     problem: str | None = None
+    nouns: tuple[str, ...] = ()
 
     def given(self) -> dict[str, Any]:
         """Return the parts that were given."""
@@ -124,11 +130,13 @@ class ParsedQuestion:
             "inside",
             "nearest",
             "past",
+            "now_ns",
             "kinds",
             "states",
             "changes",
             "typed",
             "problem",
+            "nouns",
             "sides",
         )
         return {
@@ -182,10 +190,12 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     parsed, superlative = _parsed(who_as_what(chunks_of(_spelt(rest), names)))
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
-        return ParsedQuestion("search", what=words, typed=words, problem=found.problem)
+        return ParsedQuestion("search", what=words, typed=words, problem=found.problem, nouns=parsed.nouns)
     found.question = parsed.question
     found.what = _object(parsed.target)
     found.past = is_past(parsed.functions)
+    if _asks_age(parsed):
+        found.now_ns = now_ns
     if superlative is not None:
         found.comparing = Comparing(superlative.measure, superlative.order, (), nth=superlative.nth)
         found.kinds = ("place",) if superlative.rooms else None
@@ -201,10 +211,9 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.question = "related"
         return found
     if parsed.question == "most":
-        found.question, found.comparing = (
-            "compare",
-            Comparing("count", order_of(_text_of(parsed, "MOST")), ()),
-        )
+        order = order_of(_text_of(parsed, "MOST"))
+        maps = _text_of(parsed, "WHERE").lower().endswith(_MAPS)
+        found.question, found.comparing = "compare", Comparing("count", order, (), maps=maps)
         return found
     if parsed.question == "search" and parsed.has("MOVE", "LEFT"):
         found.states = AWAY
@@ -285,6 +294,13 @@ def _place_of(parsed: Parse, found: ParsedQuestion) -> None:
         found.question = "related" if found.question in RELATED else found.question
     if found.radius_m is None and found.question not in ("nearest", "related"):
         found.radius_m = NEARBY_M
+
+
+def _asks_age(parsed: Parse) -> bool:
+    """Return True for *how long ago*, *how long has it been there* and *how many days is it gone*."""
+    return parsed.has("LONG") or any(
+        chunk.kind == "WHEN" and chunk.text.lower().startswith("how") for chunk in parsed.functions
+    )
 
 
 def _text_of(parsed: Parse, kind: str) -> str:
