@@ -197,6 +197,12 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
                 part,
                 f"The question '{parsed.question}' cannot be limited by {limit}. Ask it without the {limit}",
             )
+    if str(parsed.what).lower() in _ROOMS and questions.label_of(parsed.what) is None:
+        raise QuestionError(
+            "what",
+            f"I answer questions about objects, not about {parsed.what}; 'recall area STORE' lists the areas."
+            f" Ask for example: 'which room has the most {example_of(questions)}s?'",
+        )
     if parsed.unit is not None and parsed.question != "distance":
         raise QuestionError(
             "text",
@@ -379,6 +385,7 @@ def _object_of(parsed: ParsedQuestion) -> Any:
     return parsed.what
 
 
+_ROOMS = ("room", "rooms", "area", "areas", "map", "maps")
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
 #: Maximum number of places of one name.
 _MOST_PLACES = 64

@@ -51,7 +51,7 @@ _PLACE = _pattern(
     rf"(?: within {_RADIUS.replace('radius', 'radius2').replace('unit', 'unit2')})?(?!\w)"
 )
 _RADIUS_OF = _pattern(rf"\b{_WITHIN}(?= \D)")
-_MAP = _pattern(r"\s(?:(?:in|on|of) (?:the )?)?map (?P<map>[^\s,;]+)(?=\s|$)")
+_MAP = _pattern(r"(?<!\bwhich)(?<!\bwhat)\s(?:(?:in|on|of) (?:the )?)?map (?P<map>[^\s,;]+)(?=\s|$)")
 _IN_UNITS = _pattern(
     r"\sin (?P<unit>(?:milli|centi|kilo)?met(?:re|er)s|inches|feet|yards|miles|[cmk]?m)(?=\s|$)"
 )

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from memory.questions.boxes import Relation
-from memory.questions.reading.lexicon import LONGEST, PHRASES
+from memory.questions.reading.lexicon import LONGEST, NUMBERS, PHRASES
 from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")
@@ -81,6 +82,7 @@ class Parse:
         landmarks: the preposition of each object whose place is meant, and its words.
         functions: chunks of function words.
         unparsed: noun phrases that no rule uses.
+        dangling: True if a preposition has a pronoun instead of an object, as in *under it*.
     """
 
     question: str | None
@@ -88,6 +90,7 @@ class Parse:
     landmarks: list[Chunk] = field(default_factory=list)
     functions: list[Chunk] = field(default_factory=list)
     unparsed: list[Chunk] = field(default_factory=list)
+    dangling: bool = False
 
     @property
     def nouns(self) -> tuple[str, ...]:
@@ -132,7 +135,20 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
         else:
             chunks.append(Chunk(kind, words))
         at += size
-    return chunks
+    return _counted(chunks)
+
+
+def _counted(chunks: list[Chunk]) -> list[Chunk]:
+    """Return *are there (at least) two mugs* as *are there how many mugs*: the answer has the number."""
+    if not chunks or chunks[0].kind not in ("BE", "DO", "HAVE"):
+        return chunks
+    place = next((place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN"), 0)
+    number, _, rest = chunks[place].text.partition(" ")
+    before = chunks[place - 1].kind
+    if not (number.isdecimal() or number.lower() in NUMBERS) or not rest or before in PREPOSITIONS:
+        return chunks
+    start = chunks[: place - 1] if before == "QUANTITY" else chunks[:place]
+    return [*start, Chunk("COUNT", number), Chunk("NOUN", rest), *chunks[place + 1 :]]
 
 
 def is_past(chunks: Sequence[Chunk]) -> bool:
@@ -282,9 +298,15 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
         kinds |= {"ID"}
     fitting = (row.question for row in _INTENTS if _fits(row, kinds, target, bool(landmarks), first))
     question = next(fitting, None)
+    if first in ("WHAT", "WHICH") and functions[0].kind != "WHERE" and "WHERE" in kinds:
+        question = None  # What is in the room where the table is: a question within a question.
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:
         question = "search"
-    return Parse(question, target, landmarks, functions, unparsed)
+    # "Which room has the sofa in it" means the room.
+    dangling = first != "WHERE" and any(
+        chunk.kind in PREPOSITIONS and after.kind == "THIS" for chunk, after in pairwise(chunks)
+    )
+    return Parse(question, target, landmarks, functions, unparsed, dangling)
 
 
 def _affirmed(chunks: Sequence[Chunk], functions: list[Chunk]) -> list[Chunk]:

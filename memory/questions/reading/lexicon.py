@@ -144,7 +144,7 @@ _CLASSES: Mapping[str, str] = {
     "TO": "to, from",
     "IN": "in, inside, within, inside of, into",
     "ON": "on, on top of, on the top of, atop, onto",
-    "NEXT": "next to, beside, besides, adjacent to, alongside, right next to",
+    "NEXT": "next to, beside, adjacent to, alongside, right next to",
     "BETWEEN": "between, in between",
     "SIDE_LEFT": "left of, to the left of, on the left of, on the left side of",
     "SIDE_RIGHT": "right of, to the right of, on the right of, on the right side of",
@@ -159,10 +159,11 @@ _CLASSES: Mapping[str, str] = {
     """,
     "AND": "and, or, then, plus, as well as, versus, vs",
     "NOT": """
-        not, no, without, except, except for, unless, other than, apart from, aside from, but, none, never,
-        neither, nor, only, nothing, nobody, no one, nowhere
+        not, no, without, except, except for, besides, unless, other than, apart from, aside from, but, none,
+        never, neither, nor, only, nothing, nobody, no one, nowhere
     """,
     "MORE": "more, fewer, less, as many, the same number of, same number of",
+    "QUANTITY": "at least, at most, more than, fewer than, less than, no more than, not more than",
     "MOST": "most, the most, most of the, fewest, the fewest, least, the least",
     "CLOSER": """
         closer, nearer, farther, further, closer to, nearer to, farther from, further from, farther away
@@ -194,18 +195,22 @@ _CLASSES: Mapping[str, str] = {
         está, están, dove, quanti, quante, onde, quantos, waar, wanneer, hoeveel
     """,
     "FILLER": """
-        check whether, check if, see whether, see if, find out whether, verify that, verify whether, hey, hi,
-        hello, remind, any idea, any ideas, happen to, i wonder, wondering, would like, ok, okay, well,
-        please, thanks, thank you, exactly, just, really, actually, pls, plz, thx, else, that, again, so, so
-        far, at all, in total, altogether, total, up, me, out, too, also, currently there, right, kind of,
-        kinds of, to the flat, to the house, sort of, types of, type of, piece of, pieces of, a lot of, as,
-        place where, spot where, the place where, the spot where, there is, in the house, in the flat, at
-        home, in our home, in the home, in my home, in town, in the town, on the road, on the street, along
-        the road, along the street, together, overall, hello robot
+        is it true that, is it correct that, check whether, check if, see whether, see if, find out whether,
+        verify that, verify whether, hey, hi, hello, remind, any idea, any ideas, happen to, i wonder,
+        wondering, would like, ok, okay, well, please, thanks, thank you, exactly, just, really, actually,
+        pls, plz, thx, else, that, again, so, so far, at all, in total, altogether, total, up, me, out, too,
+        also, currently there, right, kind of, kinds of, to the flat, to the house, sort of, types of, type
+        of, piece of, pieces of, a lot of, as, place where, spot where, the place where, the spot where,
+        there is, in the house, in the flat, at home, in our home, in the home, in my home, in town, in the
+        town, on the road, on the street, along the road, along the street, together, overall, hello robot
     """,
 }
 
 
+#: Numbers that may stand before an object.
+NUMBERS = (
+    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
 #: Words before a superlative, and the place that each means.
 ORDINALS: Mapping[str, int] = {"second": 2, "third": 3, "fourth": 4, "2nd": 2, "3rd": 3, "4th": 4}
 #: Classes of superlatives.

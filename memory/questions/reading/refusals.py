@@ -34,7 +34,7 @@ _REASONS: dict[str, str] = {
         " right of, in front of and behind. Ask for example: 'what is next to the {thing}?'"
     ),
     **dict.fromkeys(
-        ("COMPARE", "MORE", "CLOSER", "THAN"),
+        ("COMPARE", "MORE", "CLOSER", "QUANTITY", "THAN"),
         "'{word}' compares two named objects, or counts in two places or times, and nothing else. Ask for"
         " example: 'are there more {thing}s today than yesterday?' or 'which {thing} is the largest?'",
     ),
@@ -83,6 +83,7 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         )
     pronoun = next((each.text for each in parsed.functions if each.text.lower() in _PRONOUNS), None)
     about = parsed.target is not None or parsed.landmarks or parsed.has("ANYTHING", "HERE")
+    about = about and not parsed.dangling
     if pronoun is not None and not about and parsed.question not in ("seen_before", "been_here"):
         return f"I read each question on its own, so I don't know what '{pronoun}' is. Name it. {_EXAMPLE}"
     if parsed.unparsed:

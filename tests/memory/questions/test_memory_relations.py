@@ -157,7 +157,7 @@ def test_a_comparison_of_times(questions: Questions) -> None:
         ("what is on the piano?", "I don't know an object called 'piano'"),
         ("what is on the table in the attic?", "I don't know an area called 'attic'"),
         ("what colour is the cup?", "Colour is not stored; I can answer where, when and how many."),
-        ("is the cup older than the table?", "I compare counts, distances and sizes"),
+        ("did you see the cup more than the table?", "'more than' compares two named objects"),
     ],
 )
 def test_what_cannot_be_known_is_refused(questions: Questions, text: str, message: str) -> None:

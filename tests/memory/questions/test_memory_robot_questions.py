@@ -110,8 +110,8 @@ REFUSED: list[tuple[str, str]] = [
     ("what is on the mug?", "size of Mug"),
     ("go to the car opposite the bakery", "'opposite' is no relation that I compute"),
     ("what is under the mug?", "size of Mug"),
-    ("where is the car not near the bakery?", "Negations"),
-    ("where is the car without a wheel?", "Negations"),
+    ("where is the car not near the bakery?", "I don't answer negations"),
+    ("where is the car without a wheel?", "I don't answer negations"),
     ("where are the car and the mug?", "only one object"),
     ("go to the kitchen and back", "only one object"),
     ("how far is the car?", "A distance needs two objects"),
@@ -127,7 +127,7 @@ REFUSED: list[tuple[str, str]] = [
     ("what colour is the car?", "Colour is not stored; I can answer where, when and how many."),
     ("why is the sky blue?", "Ask for example: 'where is the car?'"),
     ("who moved the mug?", "does not know who did something"),
-    ("where is it?", "don't understand"),
+    ("where is it?", "I don't know what 'it' is"),
 ]
 
 
