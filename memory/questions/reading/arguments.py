@@ -42,7 +42,9 @@ _DURING_WORDS = r"(?:on|in|during|within|of|from|at|over|for)(?: the)?"
 _SHORT = r"(?P<short>(?:just|shortly|right|immediately|directly) )?"
 
 _BETWEEN = _pattern(rf"\b(?:between|from) (?P<first>{_TIME}) (?:and|to|until|till) (?P<last>{_TIME})(?!\w)")
-_SINCE = _pattern(rf"\b{_SHORT}(?:since|after|starting|from) (?P<when>{_TIME})(?: on(?:wards)?)?(?!\w)")
+_SINCE = _pattern(
+    rf"\b{_SHORT}(?:since|after|starting|from|compared (?:to|with)) (?P<when>{_TIME})(?: on(?:wards)?)?(?!\w)"
+)
 _BEFORE = _pattern(rf"\b{_SHORT}(?:before|until|till|up to) (?P<when>{_TIME})(?!\w)")
 _AROUND = _pattern(rf"\b(?:at )?(?:about|around|roughly|approximately) (?P<when>{_TIME})(?!\w)")
 _DURING = _pattern(rf"(?<!\w)(?<!most )(?<!least )(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")

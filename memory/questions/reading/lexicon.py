@@ -179,16 +179,18 @@ _CLASSES: Mapping[str, str] = {
         direction, license plate, licence plate, mood, smell, taste, value, cost
     """,
     "QUALITY": """
-        open, closed, shut, locked, clean, dirty, full, empty, broken, wet, dry, hot, warm, cold, soft, hard,
-        loud, quiet, dark, bright, comfortable, cute, nice, beautiful, ugly, safe, dangerous, expensive,
-        cheap, asleep, awake, alive, dead, hungry, happy, sad, tired, friendly, real, turned on, turned off,
-        switched on, switched off, plugged in
+        moving, standing still, stood still, stand still, stands still, open, closed, shut, locked, clean,
+        dirty, full, empty, broken, wet, dry, hot, warm, cold, soft, hard, loud, quiet, dark, bright,
+        comfortable, cute, nice, beautiful, ugly, safe, dangerous, expensive, cheap, asleep, awake, alive,
+        dead, hungry, happy, sad, tired, friendly, real, turned on, turned off, switched on, switched off,
+        plugged in
     """,
     "ACT": """
-        bring, fetch, carry, hand, grab, delete, forget, erase, turn on, turn off, switch on, switch off,
-        use, used, using, opened, close the, eat, ate, cook, cooked, wash, washed, buy, bought, break, broke,
-        throw, threw, drop, dropped, charge, charged, feed, fed, wear, wore, read, wrote, say, said, talk,
-        talked
+        walk, walked, walking, run, running, ride, rode, riding, turn, turned, wait, waited, waiting, sleep,
+        slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget, erase, turn on,
+        turn off, switch on, switch off, use, used, using, opened, close the, eat, ate, cook, cooked, wash,
+        washed, buy, bought, break, broke, throw, threw, drop, dropped, charge, charged, feed, fed, wear,
+        wore, read, wrote, say, said, talk, talked
     """,
     "FOREIGN": """
         wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,

@@ -118,7 +118,7 @@ REFUSED: list[tuple[str, str]] = [
     ("where will the car be tomorrow?", "only past observations"),
     ("go to (3, 4)", "don't understand 'go to (3, 4)'"),
     ("pick up the mug", "don't understand 'pick up the mug'"),
-    ("turn left", "don't understand 'turn left'"),
+    ("turn left", "'turn' is an action"),
     ("where is the closest car?", "'where is the nearest car to (3, 1)?'"),
     ("go to the nearest car", "needs a point or an object"),
     ("go to the car you saw yesterday", "'pose_to' cannot be limited by time"),
