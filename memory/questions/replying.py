@@ -210,7 +210,12 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
             f" {example_of(questions)} from (3, 1)?'",
         )
     beside, too = _label_for(questions, parsed.beside), _label_for(questions, parsed.beside_too)
-    return replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
+    parsed = replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
+    if parsed.question == "last_seen" and parsed.many:
+        known = questions.how_many(parsed.what, map_id=parsed.map_id).by_state
+        if known.get("present", 0) > 1:
+            return replace(parsed, question="search", states=("present",))
+    return parsed
 
 
 def _label_for(questions: Questions, what: Any) -> Any:

@@ -79,7 +79,7 @@ def mention_of(questions: Questions, words: str) -> Memory | None:
 
 def _area_sentence(questions: Questions, found: Answer) -> str:
     """Return in which areas an object was seen."""
-    memory = found.memory if isinstance(found, Sighting) else None
+    memory = found.memory if isinstance(found, Sighting | StillThere) else None
     if memory is None or memory.position is None:
         return ""
     names = areas_around(questions.store.areas(), *memory.position[:2], memory.map_id)

@@ -32,6 +32,18 @@ _SINGLE = re.compile(
     re.IGNORECASE,
 )
 _DATED = re.compile(rf"\b(?:{DATE})\b", re.IGNORECASE)
+_DIGITS = re.compile(
+    r"\b(?:\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|noon|midnight)\b", re.IGNORECASE
+)
+#: A day that no word such as *since* belongs to.
+_LONE_DAY = re.compile(
+    rf"(?<!since )(?<!before )(?<!after )(?<!until )(?<!till )(?<!from )(?<!between )(?<!than )"
+    rf"\b(?:on )?(?P<day>{DATE})\b,?",
+    re.IGNORECASE,
+)
+_JOINED = re.compile(
+    rf"(?:{DATE}),? ?(?:at |T)?{_DIGITS.pattern}|{_DIGITS.pattern},? (?:on )?(?:{DATE})", re.IGNORECASE
+)
 
 
 def with_clocks(words: str) -> str:
@@ -40,7 +52,18 @@ def with_clocks(words: str) -> str:
     A bare number is an hour only in a range with a day, a part of the day or another clock time, or after a
     word such as *at* at the end or before a day. So *between 8 and 9* alone stays as it is.
     """
-    return _SINGLE.sub(_written, _RANGE.sub(_written, words))
+    return _dated(_SINGLE.sub(_written, _RANGE.sub(_written, words)))
+
+
+def _dated(words: str) -> str:
+    """Return a question with its only day behind its clock time: *on Monday* and *at 9:00* are one time."""
+    days, clocks = list(_LONE_DAY.finditer(words)), list(_DIGITS.finditer(words))
+    if len(days) != 1 or not clocks or _JOINED.search(words):
+        return words
+    day, (start, end), last = days[0]["day"], days[0].span(), clocks[-1].end()
+    if start >= last:
+        return f"{words[:last]} {day}{words[last:start]}{words[end:]}"
+    return f"{words[:start]}{words[end:last]} {day}{words[last:]}"
 
 
 def _written(match: re.Match[str]) -> str:

@@ -82,7 +82,7 @@ class Parse:
         landmarks: the preposition of each object whose place is meant, and its words.
         functions: chunks of function words.
         unparsed: noun phrases that no rule uses.
-        dangling: True if a preposition has a pronoun instead of an object, as in *under it*.
+        dangling: True if a pronoun stands for an object, as in *under it* and *see me*.
     """
 
     question: str | None
@@ -126,6 +126,10 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
         words = " ".join(tokens[at : at + size])
         if words.lower() == "newest" and fold(" ".join(tokens[at + size : at + size + 1])) in _OBSERVATIONS:
             kind = "LAST"
+        if words.lower() == "before" and at + size < len(tokens):
+            following = PHRASES.get((fold(tokens[at + size]),), "NOUN")
+            if following in ("ANYTHING", "DET", "NOUN", "PERSON", "THIS"):
+                kind = "CLAUSE"  # Before it was seen: a time that is not known.
         if kind == "WHO" and words.lower() != "whose" and chunks and chunks[-1].kind == "NOUN":
             kind = "FILLER"  # The person who is at the door.
         if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
@@ -228,7 +232,7 @@ _INTENTS = (
     Intent("seen_before", "SEE|KNOW|CHANGE THIS", target=False, first="DO|HAVE|BE"),
     Intent("seen_before", "SEE|KNOW ID EVER"),
     Intent("most", "WHERE|WHICH MOST", target=True, also="WHERE|MOST"),
-    Intent("how_often", "OFTEN", target=True),
+    Intent("how_often", "OFTEN", target=True, also="HAPPEN|APPEAR"),
     Intent("how_often", "LONG SEE", target=True),
     Intent("left", "LONG MOVE|LEFT", target=True),
     Intent("first_seen", "LONG", target=True),
@@ -246,7 +250,7 @@ _INTENTS = (
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
     Intent("search", "MOVE WHAT|ANYTHING", target=False, landmark=True),
-    Intent("search", "FIND ALL|ANY", target=True),
+    Intent("search", "FIND ALL|ANY|ANYTHING", target=True),
     Intent("last_seen", "FIND", target=True, also="LAST"),
     Intent(
         "still_there",
@@ -265,7 +269,7 @@ _INTENTS = (
     Intent("between", "WHAT|ANYTHING SEE|HAPPEN|BE|HAVE|APPEAR", target=False, also="HAPPEN"),
     Intent("between", "HAPPEN|SEE", target=False),
     Intent("summarise", "WHAT|ANYTHING|THERE|HERE|SHOW", target=False),
-    Intent("how_many", "BE THERE", target=True, first="BE"),
+    Intent("how_many", "BE|DO THERE", target=True, first="BE|DO"),
     Intent("how_many", "ANY", target=True, first="ANY"),
     Intent("still_there", "BE", target=True, first="BE"),
     Intent("search", "WHICH|WHAT|SHOW", target=True),
@@ -298,14 +302,14 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
         kinds |= {"ID"}
     fitting = (row.question for row in _INTENTS if _fits(row, kinds, target, bool(landmarks), first))
     question = next(fitting, None)
+    if first != "WHERE" and chunks and chunks[-1].kind in RELATION_OF:
+        question = None  # What can I sit on?
     if first in ("WHAT", "WHICH") and functions[0].kind != "WHERE" and "WHERE" in kinds:
         question = None  # What is in the room where the table is: a question within a question.
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:
         question = "search"
     # "Which room has the sofa in it" means the room.
-    dangling = first != "WHERE" and any(
-        chunk.kind in PREPOSITIONS and after.kind == "THIS" for chunk, after in pairwise(chunks)
-    )
+    dangling = first != "WHERE" and any(_dangles(*pair) for pair in pairwise(chunks))
     return Parse(question, target, landmarks, functions, unparsed, dangling)
 
 
@@ -318,6 +322,13 @@ def _affirmed(chunks: Sequence[Chunk], functions: list[Chunk]) -> list[Chunk]:
     start = chunks[: next(nouns, len(chunks))]
     negated = next((chunk for chunk in start if chunk.text.lower() in ("no", "not")), None)
     return [chunk for chunk in functions if chunk is not negated]
+
+
+def _dangles(chunk: Chunk, after: Chunk) -> bool:
+    """Return True for *under it* and *see me*."""
+    if chunk.kind == "SEE":
+        return after.text.lower() in ("me", "us")
+    return chunk.kind in PREPOSITIONS and after.kind == "THIS"
 
 
 class _Nouns(NamedTuple):
@@ -342,9 +353,7 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
         to = any(each.kind == "TO" for each in chunks[max(place - 2, 0) : place])
         closest_to = before == "NEAREST" and (target is not None or words.endswith((" to", " from")))
         nearest_to = nearest and (to or closest_to)
-        if words == "before":
-            unparsed.append(chunk)  # Before an object was seen: a time that is not known.
-        elif before in PREPOSITIONS and _may_follow(landmarks, before):
+        if before in PREPOSITIONS and _may_follow(landmarks, before):
             landmarks.append(Chunk(before, chunk.text))
         elif before == "AND" and landmarks and landmarks[-1].kind == "BETWEEN":
             landmarks.append(Chunk("BETWEEN", chunk.text))

@@ -14,10 +14,10 @@ _CLASSES: Mapping[str, str] = {
         recording
     """,
     "WHEN": """
-        when, what time, at what time, how long ago, which day, on which day, what day, on what day, what
-        date, which date, when was the last time, how many seconds ago, how many minutes ago, how many hours
-        ago, how many days ago, how many weeks ago, how long has it been since, how long is it since, how
-        much time has passed since
+        what hour, at what hour, at which time, which time, which hour, when, what time, at what time, how
+        long ago, which day, on which day, what day, on what day, what date, which date, when was the last
+        time, how many seconds ago, how many minutes ago, how many hours ago, how many days ago, how many
+        weeks ago, how long has it been since, how long is it since, how much time has passed since
     """,
     "SINCE": "since when",
     "WHAT": "what, whats",
@@ -25,15 +25,18 @@ _CLASSES: Mapping[str, str] = {
     "WHO": "who, whom, whose",
     "WHY": "why",
     "HOW": "how",
-    "COUNT": "how many, how much, number of, total number of, count of, amount of, count, number",
+    "COUNT": """
+        detection count for, detection count of, detection count, how many, how much, number of, total number
+        of, count of, amount of, count, number
+    """,
     "OFTEN": """
         how often, how many times, how frequently, frequency of, visits of, on how many days, on how many
         different days
     """,
     "LONG": """
-        how long, how much time, for how long, how many seconds, how many minutes, how many hours, how many
-        days, how many weeks, for how many seconds, for how many minutes, for how many hours, for how many
-        days, for how many weeks
+        since how many days, since how long, how long, how much time, for how long, how many seconds, how
+        many minutes, how many hours, how many days, how many weeks, for how many seconds, for how many
+        minutes, for how many hours, for how many days, for how many weeks
     """,
     "FAR": """
         how far, how far away, how far apart, distance, the distance, distance between, distance from, how
@@ -47,13 +50,13 @@ _CLASSES: Mapping[str, str] = {
     "ADVICE": "should, shall, ought to",
     "FUTURE": "will, wont, going to, tomorrow, next week, next month, next year, next time",
     "SEE": """
-        crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed, observe,
-        observed, detect, detected, meet, met, spot, spotted, encounter, encountered, remember, remembered,
-        sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass by, passed by,
-        come across, came across, look at, looked at, known, found, sighting, sightings, sighting of, sight
-        of, pass, passed, pass through, passed through, drive past, drive through, drove through, run into,
-        ran into, bump into, bumped into, come by, cross paths with, be seen, visit, visited, been to, walk
-        past, walked past, walk by, walked by, go past, went past, come past
+        counted, crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed,
+        observe, observed, detect, detected, meet, met, spot, spotted, encounter, encountered, remember,
+        remembered, sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass by,
+        passed by, come across, came across, look at, looked at, known, found, sighting, sightings, sighting
+        of, sight of, pass, passed, pass through, passed through, drive past, drive through, drove through,
+        run into, ran into, bump into, bumped into, come by, cross paths with, be seen, visit, visited, been
+        to, walk past, walked past, walk by, walked by, go past, went past, come past
     """,
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
@@ -77,7 +80,10 @@ _CLASSES: Mapping[str, str] = {
     "HAPPEN": """
         ring, rang, rung, happen, happened, happens, happening, went on, going on, take place, took place
     """,
-    "SHOW": "show, list, search, search for, give, display, tell, tell about, give details of, details of",
+    "SHOW": """
+        enumerate, report, print, output, return, show, list, search, search for, give, display, tell, tell
+        about, give details of, details of
+    """,
     "FIND": "can not find, cannot find, find, need, want, locate, look for, looking for",
     "GO": """
         go to, drive to, navigate to, head to, move to, bring to, take to, guide to, lead to, get to, travel
@@ -105,7 +111,7 @@ _CLASSES: Mapping[str, str] = {
         times, fewest times, the fewest times, for the longest time, the longest time, longest time, for the
         shortest time, the shortest time, shortest time
     """,
-    "STILL": "still",
+    "STILL": "status of, state of, still",
     "FIRST": "first, for the first time, the first time, first time, earliest",
     "LAST": """
         last, latest, most recent, most recently, the last time, last time, recent, the most recent, the most
@@ -123,17 +129,17 @@ _CLASSES: Mapping[str, str] = {
     """,
     "THIS": "this, that, it, these, those, them, this one, that one, this thing, this object",
     "ANYTHING": """
-        anything, something, everything, thing, things, object, objects, stuff, memories, memory, labels,
-        classes, situation, situations, observation, observations, it all, event, events, item, items, all
-        memories, anything else, something else, everything else
+        detection, detections, anything, something, everything, thing, things, object, objects, stuff,
+        memories, memory, labels, classes, situation, situations, observation, observations, it all, event,
+        events, item, items, all memories, anything else, something else, everything else
     """,
-    "PERSON": "i, you, we, me, us, the robot, robot, they, u, ya",
+    "PERSON": "he, she, i, you, we, me, us, the robot, robot, they, u, ya",
     "ANYONE": "anyone, anybody, someone, somebody",
     "DET": """
         the, a, an, my, ur, your, our, his, her, their, its, some, teh, other, distinct, another, one of,
         some of
     """,
-    "ALL": "all, every, each, all of, all the, any of the, each of",
+    "ALL": "both, both of, all, every, each, all of, all the, any of the, each of",
     "ANY": "any, any of",
     "POSITION": """
         last place, last position, position of, location of, place of, pose of, coordinates of, whereabouts
@@ -196,15 +202,18 @@ _CLASSES: Mapping[str, str] = {
         wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,
         está, están, dove, quanti, quante, onde, quantos, waar, wanneer, hoeveel
     """,
+    "CLAUSE": "while, after, until, till, since, during, as soon as, whenever",
     "FILLER": """
-        is it true that, is it correct that, check whether, check if, see whether, see if, find out whether,
-        verify that, verify whether, hey, hi, hello, remind, any idea, any ideas, happen to, i wonder,
-        wondering, would like, ok, okay, well, please, thanks, thank you, exactly, just, really, actually,
-        pls, plz, thx, else, that, again, so, so far, at all, in total, altogether, total, up, me, out, too,
-        also, currently there, right, kind of, kinds of, to the flat, to the house, sort of, types of, type
-        of, piece of, pieces of, a lot of, as, place where, spot where, the place where, the spot where,
-        there is, in the house, in the flat, at home, in our home, in the home, in my home, in town, in the
-        town, on the road, on the street, along the road, along the street, together, overall, hello robot
+        anymore, any more, centre-to-centre, center-to-center, straight-line, in the whole house, in the
+        whole flat, in the entire house, one, is it true that, is it correct that, check whether, check if,
+        see whether, see if, find out whether, verify that, verify whether, hey, hi, hello, remind, any idea,
+        any ideas, happen to, i wonder, wondering, would like, ok, okay, well, please, thanks, thank you,
+        exactly, just, really, actually, pls, plz, thx, else, that, again, so, so far, at all, in total,
+        altogether, total, up, me, out, too, also, currently there, right, kind of, kinds of, to the flat, to
+        the house, sort of, types of, type of, piece of, pieces of, a lot of, as, place where, spot where,
+        the place where, the spot where, there is, in the house, in the flat, at home, in our home, in the
+        home, in my home, in town, in the town, on the road, on the street, along the road, along the street,
+        together, overall, hello robot
     """,
 }
 

@@ -28,6 +28,10 @@ _REASONS: dict[str, str] = {
         "'{word}' is an action. I carry out no actions and store none; I can answer where, when and how many."
         f" {_EXAMPLE}"
     ),
+    "CLAUSE": (
+        "'{word}' needs a time, not an event. Ask for example: 'what changed since 9:00?' or 'when did you"
+        " last see the {thing}?'"
+    ),
     "FOREIGN": f"I only understand questions in English. {_EXAMPLE}",
     "SIDE": (
         "'{word}' is no relation that I compute; I know on, in, next to, between, under, above, left of,"
@@ -69,11 +73,15 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         if chunk.kind in _REASONS:
             reason = _REASONS[chunk.kind].replace("{word}", chunk.text)
             return reason.replace("{Word}", chunk.text[:1].upper() + chunk.text[1:])
-    if parsed.target is not None and parsed.has("WHAT", "WHICH"):
-        kind = next((each.text for each in parsed.functions if each.text.lower() in _KINDS), None)
-        if kind is not None:
-            about = parsed.target
-            return f"Kinds of {about} are not stored; I can answer where, when and how many. {_EXAMPLE}"
+    kind = any(each.text.lower() in _KINDS for each in parsed.functions)
+    if kind and (parsed.has("COUNT") or (parsed.target is not None and parsed.has("WHAT", "WHICH"))):
+        about = parsed.target or "objects"
+        return f"Kinds of {about} are not stored; I can answer where, when and how many. {_EXAMPLE}"
+    if parsed.functions and parsed.functions[0].kind in ("BE", "DO", "HAVE") and parsed.has("ALL"):
+        return (
+            "I don't check whether something holds for all of several objects. Ask for example: 'how many"
+            " {thing}s are there?' or 'show me all {thing}s'"
+        )
     if parsed.target is None and parsed.has("ANYONE"):
         return f"The kind of object is missing, such as a person. {_EXAMPLE}"
     if parsed.question is None and parsed.has("NEAREST"):
@@ -81,7 +89,8 @@ def reason_of(parsed: Parse, words: str) -> str | None:
             "'nearest' needs a point or an object, and no other relation. Ask for example: 'where is the"
             " nearest {thing} to (3, 1)?'"
         )
-    pronoun = next((each.text for each in parsed.functions if each.text.lower() in _PRONOUNS), None)
+    pronouns = (*_PRONOUNS, "me", "us") if parsed.dangling else _PRONOUNS
+    pronoun = next((each.text for each in parsed.functions if each.text.lower() in pronouns), None)
     about = parsed.target is not None or parsed.landmarks or parsed.has("ANYTHING", "HERE")
     about = about and not parsed.dangling
     if pronoun is not None and not about and parsed.question not in ("seen_before", "been_here"):

@@ -45,9 +45,9 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
 }
 #: Classes that may stand around a superlative.
 _AROUND = frozenset({
-    "ALL", "ANYTHING", "BE", "DET", "DO", "FILLER", "FIND", "HAVE", "MODAL", "NOUN", "NOW", "OF", "PERSON",
-    "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE", "WHICH", "WHO",
-    *PREPOSITIONS,
+    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "MODAL", "NOUN", "NOW", "OF",
+    "PERSON", "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE", "WHICH",
+    "WHO", *PREPOSITIONS,
 })  # fmt: skip
 #: Classes between a superlative and the words that it belongs to.
 _SKIPPED = ("ALL", "DET", "FILLER", "OF")

@@ -49,7 +49,7 @@ def _either(words: object) -> str:
 
 _AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(_COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
 _ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?"
-_ISO = rf"{_ISO}(?! at \d)|\d{{10,19}}|now"
+_ISO = rf"{_ISO}(?! at \d| in the)|\d{{10,19}}|now"
 _MONTH = rf"(?:{_either(_MONTHS)}|(?:{_ABBREVIATED})\b\.?)"
 _MONTH_DAY = (
     rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
@@ -66,9 +66,10 @@ DATE = (
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|midnight|noon|\d{1,2} o'clock"
 #: Pattern of a time phrase, the longest alternatives first.
 PHRASE = (
-    rf"(?P<iso>{_ISO})|(?P<day>{DATE})(?:,? (?:at )?(?P<clock>{_CLOCK})| (?P<part>{_either(_PARTS)}))"
+    rf"(?P<iso>{_ISO})"
+    rf"|(?P<day>{DATE})(?:,? (?:at )?(?P<clock>{_CLOCK})| (?:in the )?(?P<part>{_either(_PARTS)}))"
     rf"|(?P<clock_first>{_CLOCK}),? (?:on )?(?P<day_last>{DATE})"
-    rf"|(?:the )?(?P<part_first>{_either(_PARTS)}) of (?P<day_of>{DATE})"
+    rf"|(?:the )?(?P<part_first>{_either(_PARTS)})(?: of)? (?P<day_of>{DATE})"
     rf"|this (?P<part_now>{_either(_PARTS)})|(?P<tonight>tonight|last night)|(?P<lately>{_either(_LATELY)})"
     r"|(?:in|during|over) the (?P<part_alone>morning|afternoon|evening|night)"
     r"(?=$|[,;]| (?:in|on|at|near|by)\b)"

@@ -87,6 +87,7 @@ class ParsedQuestion:
         inside: the place means a room or area, not what is around it.
         nearest: of several objects, the one closest to the place is meant.
         past: the question is what was there, not what is.
+        many: the question is where several objects are.
         now_ns: the moment of the question, if it asks how long ago something was.
         kinds, states: any of them.
         changes: any of new, gone and moved.
@@ -115,6 +116,7 @@ class ParsedQuestion:
     inside: bool = False
     nearest: bool = False
     past: bool = False
+    many: bool = False
     now_ns: int | None = None
     kinds: tuple[Kind, ...] | None = None
     states: tuple[State, ...] | None = None
@@ -130,6 +132,7 @@ class ParsedQuestion:
             "inside",
             "nearest",
             "past",
+            "many",
             "now_ns",
             "kinds",
             "states",
@@ -194,12 +197,13 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     found.question = parsed.question
     found.what = _object(parsed.target)
     found.past = is_past(parsed.functions)
+    found.many = parsed.has("WHERE") and _text_of(parsed, "BE").lower() in ("are", "were")
     if _asks_age(parsed):
         found.now_ns = now_ns
     if superlative is not None:
         found.comparing = Comparing(superlative.measure, superlative.order, (), nth=superlative.nth)
         found.kinds = ("place",) if superlative.rooms else None
-        found.past &= not superlative.staying
+        found.past = (found.past or parsed.has("EVER")) and not superlative.staying
         if parsed.question != "pose_to":
             found.question = "ranked"
     _place_of(parsed, found)
