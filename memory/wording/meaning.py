@@ -16,8 +16,8 @@ from memory.wording.stems import is_cased, stems
 MOST_SLIPS, MOST_LABELS = 16, 65536
 #: Synonyms, used only if the store does not have the word itself.
 SYNONYMS = (
-    ("person", "pedestrian", "human", "ppl", "peoples",
-     "visitor", "somebody", "someone", "anybody", "anyone", "passer-by"),
+    ("person", "pedestrian", "human", "visitor", "somebody", "someone", "anybody", "anyone", "passer-by",
+     "ppl", "peoples"),
     ("car", "automobile", "auto"), ("bike", "bicycle", "cycle"), ("truck", "lorry"), ("mug", "cup"),
     ("motorbike", "motorcycle"), ("sofa", "couch", "settee"), ("tv", "television", "telly"),
     ("phone", "telephone", "mobile phone", "cell phone", "smartphone", "mobile"), ("package", "parcel"),

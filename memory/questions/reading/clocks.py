@@ -35,6 +35,8 @@ _DATED = re.compile(rf"\b(?:{DATE})\b", re.IGNORECASE)
 _DIGITS = re.compile(
     r"\b(?:\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|noon|midnight)\b", re.IGNORECASE
 )
+_SLASHES = re.compile(r"\b(?P<year>\d{4})/(?P<month>\d{1,2})/(?P<day>\d{1,2})\b")
+_DAY_FIRST = re.compile(r"\b(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})\b")
 #: A day that no word such as *since* belongs to.
 _LONE_DAY = re.compile(
     rf"(?<!since )(?<!before )(?<!after )(?<!until )(?<!till )(?<!from )(?<!between )(?<!than )"
@@ -52,7 +54,12 @@ def with_clocks(words: str) -> str:
     A bare number is an hour only in a range with a day, a part of the day or another clock time, or after a
     word such as *at* at the end or before a day. So *between 8 and 9* alone stays as it is.
     """
+    words = _DAY_FIRST.sub(_iso, _SLASHES.sub(_iso, words))
     return _dated(_SINGLE.sub(_written, _RANGE.sub(_written, words)))
+
+
+def _iso(match: re.Match[str]) -> str:
+    return f"{match['year']}-{int(match['month']):02d}-{int(match['day']):02d}"
 
 
 def _dated(words: str) -> str:

@@ -387,9 +387,12 @@ def _leaves(chunks: Sequence[Chunk]) -> bool:
 
 
 def _joins(chunks: Sequence[Chunk], place: int) -> bool:
-    """Return True if a comma or *and* stands between two noun phrases."""
+    """Return True if a comma or *and* stands between two noun phrases, or before a second question."""
     after = next((each.kind for each in chunks[place + 1 :] if each.kind not in _SILENT), "")
-    return after == "NOUN" and any(each.kind == "NOUN" for each in chunks[:place])
+    # Where and when an object is are one answer.
+    return after in ("NOUN", "COUNT", "FAR", "LONG", "OFTEN", "WHICH", "WHO", "WHY") and any(
+        each.kind == "NOUN" for each in chunks[:place]
+    )
 
 
 def _fits(intent: Intent, kinds: frozenset[str], target: str | None, landmark: bool, first: str) -> bool:
