@@ -73,8 +73,8 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         if chunk.kind in _REASONS:
             reason = _REASONS[chunk.kind].replace("{word}", chunk.text)
             return reason.replace("{Word}", chunk.text[:1].upper() + chunk.text[1:])
-    kind = any(each.text.lower() in _KINDS for each in parsed.functions)
-    if kind and (parsed.has("COUNT") or (parsed.target is not None and parsed.has("WHAT", "WHICH"))):
+    kinds = any(each.text.lower() in _KINDS for each in parsed.functions)
+    if kinds and (parsed.has("COUNT") or (parsed.target is not None and parsed.has("WHAT", "WHICH"))):
         about = parsed.target or "objects"
         return f"Kinds of {about} are not stored; I can answer where, when and how many. {_EXAMPLE}"
     if parsed.functions and parsed.functions[0].kind in ("BE", "DO", "HAVE") and parsed.has("ALL"):
@@ -91,9 +91,8 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         )
     pronouns = (*_PRONOUNS, "me", "us") if parsed.dangling else _PRONOUNS
     pronoun = next((each.text for each in parsed.functions if each.text.lower() in pronouns), None)
-    about = parsed.target is not None or parsed.landmarks or parsed.has("ANYTHING", "HERE")
-    about = about and not parsed.dangling
-    if pronoun is not None and not about and parsed.question not in ("seen_before", "been_here"):
+    named = (parsed.target is not None or parsed.has("ANYTHING", "HERE")) and not parsed.dangling
+    if pronoun is not None and not named and parsed.question not in ("seen_before", "been_here"):
         return f"I read each question on its own, so I don't know what '{pronoun}' is. Name it. {_EXAMPLE}"
     if parsed.unparsed:
         return _UNPARSED.replace("{words}", words)

@@ -128,6 +128,10 @@ def test_distances(questions: Questions, text: str, metres: float) -> None:
         ("is the lamp or the door closer to the table?", None, "lamp"),
         ("is the table bigger than the chair?", True, "table"),
         ("which is smaller, the table or the cup?", None, "cup"),
+        ("is the door taller than the table?", True, "door"),
+        ("which is wider, the table or the door?", None, "table"),
+        ("did you see the chair more often than the door?", True, "chair"),
+        ("which map has the most chairs?", None, "default"),
     ],
 )
 def test_comparisons(questions: Questions, text: str, holds: bool | None, winner: str | None) -> None:
