@@ -293,12 +293,14 @@ class HowMany(Answer):
         # The number of present objects comes first: it is what most people ask for.
         believed = f"{listed(states, most=len(states))}, of " if len(states) > 1 else ""
         apart = "" if self.things == self.memories else f", {plural(self.things, 'object')} by their tracks"
+        in_all = "" if self.between_ns is None else " in all"  # Also before and after that time.
         kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
         if self.past and believed:
             apart, believed = f"{apart}, now {listed(states, most=len(states))}", ""
         return (
             f"{believed}{plural(self.memories, 'memory', 'memories')}{what}{where}{when}{apart}{kinds};"
-            f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."
+            f" seen {plural(self.sightings, 'time')}{in_all}, from {moment(self.first_ns)} to"
+            f" {moment(self.last_ns)}."
         )
 
 

@@ -134,22 +134,20 @@ def answer_comparison(
     else:
         places = _compared_places(questions, parsed, comparing)
         span = time_of(parsed)
-        counts = [questions.how_many(parsed.what, **place, between_ns=span) for _, place in places]
-        sides = [
-            Side(name, _count_of(questions, replace(count, past=parsed.past)))
-            for (name, _), count in zip(places, counts, strict=True)
-        ]
+        sides = []
+        for place in places:
+            count = questions.how_many(parsed.what, map_id=place.map_id, area=place.area, between_ns=span)
+            name = place.area or place.map_id
+            sides.append(Side(name, _count_of(questions, replace(count, past=parsed.past))))
         if not questions.knows(str(parsed.what)) and all(not side.value for side in sides):
             sides = [Side(str(parsed.what), None)]
     return compared("count", comparing.order, str(parsed.what), tuple(sides), yes_no=comparing.yes_no)
 
 
-def _compared_places(
-    questions: Questions, parsed: ParsedQuestion, comparing: Comparing
-) -> list[tuple[str, dict[str, str]]]:
-    """Return the names of the compared maps or areas, and the limits of their counts."""
+def _compared_places(questions: Questions, parsed: ParsedQuestion, comparing: Comparing) -> list[Where]:
+    """Return the maps or areas that are compared."""
     if comparing.maps:
-        return [(map_id, {"map_id": map_id}) for map_id in questions.store.maps()]
+        return [Where(None, map_id) for map_id in questions.store.maps()]
     areas = [each for each in questions.store.areas() if parsed.map_id in (None, each.map_id)]
     if not areas:
         raise QuestionError(
@@ -157,7 +155,7 @@ def _compared_places(
             "No areas are set, so there are no rooms to compare. Set them with recall area, or ask for"
             f" example: 'how many {parsed.what} are there?'",
         )
-    return [(area.name, {"map_id": area.map_id, "area": area.name}) for area in areas]
+    return [Where(area.name, area.map_id) for area in areas]
 
 
 def _count_of(questions: Questions, answer: Answer) -> float | None:

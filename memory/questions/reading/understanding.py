@@ -198,6 +198,8 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     found.what = _object(parsed.target)
     found.past = is_past(parsed.functions)
     found.many = parsed.has("WHERE") and _text_of(parsed, "BE").lower() in ("are", "were")
+    if _text_of(parsed, "HERE").lower() == "nearby" and parsed.question in RELATED:
+        found.robot = "nearby"
     if _asks_age(parsed):
         found.now_ns = now_ns
     if superlative is not None:
