@@ -161,6 +161,7 @@ class Happened(Answer):
         total: number of memories.
         memories: in the order in which they were first seen in this time, up to the limit.
         what: label or words of the query; empty for all.
+        place: place in words; empty for everywhere.
     """
 
     question: Literal["between"] = field(default="between", init=False)
@@ -168,9 +169,11 @@ class Happened(Answer):
     total: int
     memories: tuple[Memory, ...]
     what: str = ""
+    place: str = ""
 
     def __str__(self) -> str:
         span = between_words(self.between_ns)
+        span = f"in {self.place} {span}" if self.place else span
         of = f" of {self.what}" if self.what else ""
         if not self.total:
             return f"No memories{of} {span}."

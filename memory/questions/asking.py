@@ -219,7 +219,9 @@ class Questions(SpatialQuestions):
         )
         memories, total = self._store.find_seen(wanted, limit=limit)
         what = text if text is not None else " or ".join(labels or ())
-        return Happened((first_ns, last_ns), total, tuple(memories), what)
+        limited = map_id or near or area
+        place = words_of_place(map_id, near, radius_m, None, area) if limited else ""
+        return Happened((first_ns, last_ns), total, tuple(memories), what, place)
 
     def changed_since(
         self,
