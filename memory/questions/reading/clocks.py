@@ -51,8 +51,8 @@ _JOINED = re.compile(
 def with_clocks(words: str) -> str:
     """Return a question with its spoken clock times in digits.
 
-    A bare number is an hour only in a range with a day, a part of the day or another clock time, or after a
-    word such as *at* at the end or before a day. So *between 8 and 9* alone stays as it is.
+    A bare number is an hour after a word such as *at*, at the end or before a day. In a range it is one if a
+    day, a part of the day or another clock time is there. So *between 8 and 9* alone stays as it is.
     """
     words = _DAY_FIRST.sub(_iso, _SLASHES.sub(_iso, words))
     return _dated(_SINGLE.sub(_written, _RANGE.sub(_written, words)))

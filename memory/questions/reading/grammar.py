@@ -305,7 +305,7 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
     if first != "WHERE" and chunks and chunks[-1].kind in RELATION_OF:
         question = None  # What can I sit on?
     if first in ("WHAT", "WHICH") and functions[0].kind != "WHERE" and "WHERE" in kinds:
-        question = None  # What is in the room where the table is: a question within a question.
+        question = None  # A question within a question: what is in the room where the table is?
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:
         question = "search"
     # "Which room has the sofa in it" means the room.
@@ -389,10 +389,9 @@ def _leaves(chunks: Sequence[Chunk]) -> bool:
 def _joins(chunks: Sequence[Chunk], place: int) -> bool:
     """Return True if a comma or *and* stands between two noun phrases, or before a second question."""
     after = next((each.kind for each in chunks[place + 1 :] if each.kind not in _SILENT), "")
-    # Where and when an object is are one answer.
-    return after in ("NOUN", "COUNT", "FAR", "LONG", "OFTEN", "WHICH", "WHO", "WHY") and any(
-        each.kind == "NOUN" for each in chunks[:place]
-    )
+    # One answer has the place and the time of an object. Other questions need two.
+    second = chunks[place].kind == "AND" and after in ("COUNT", "FAR", "LONG", "OFTEN", "WHICH", "WHO", "WHY")
+    return (after == "NOUN" or second) and any(each.kind == "NOUN" for each in chunks[:place])
 
 
 def _fits(intent: Intent, kinds: frozenset[str], target: str | None, landmark: bool, first: str) -> bool:

@@ -136,8 +136,8 @@ _CLASSES: Mapping[str, str] = {
     "PERSON": "he, she, i, you, we, me, us, the robot, robot, they, u, ya",
     "ANYONE": "anyone, anybody, someone, somebody",
     "DET": """
-        asset, of class, class, called, named, labelled, labeled, the, a, an, my, ur, your, our, his, her,
-        their, its, some, teh, other, distinct, another, one of, some of
+        asset, of class, for class, called, named, labelled, labeled, the, a, an, my, ur, your, our, his,
+        her, their, its, some, teh, other, distinct, another, one of, some of
     """,
     "ALL": "both, both of, all, every, each, all of, all the, any of the, each of",
     "ANY": "any, any of",
