@@ -121,7 +121,9 @@ class Ordering(Answer):
         return {"speed": "speed", "distance": "position"}.get(self.measure, "size")
 
     def _value(self, each: Ranked) -> str:
-        return value_words(self.measure, each.value)
+        box = box_of(each.memory) if self.measure == "size" else None
+        sides = "" if box is None else f" ({box.length:.2f} x {box.width:.2f} x {box.height:.2f} m)"
+        return f"{value_words(self.measure, each.value)}{sides}"
 
 
 def value_words(measure: RankMeasure, value: float) -> str:

@@ -105,11 +105,11 @@ _CLASSES: Mapping[str, str] = {
         furthest away, farthest away from, furthest away from, farthest one from, furthest one from
     """,
     "SUPERLATIVE": """
-        biggest, largest, smallest, tiniest, longest, tallest, widest, narrowest, highest, lowest, fastest,
-        slowest, oldest, newest, most often, most frequently, the most often, the most frequently, least
-        often, least frequently, the least often, the least frequently, least recently, most times, the most
-        times, fewest times, the fewest times, for the longest time, the longest time, longest time, for the
-        shortest time, the shortest time, shortest time
+        how big, how large, how tall, how high, how wide, biggest, largest, smallest, tiniest, longest,
+        tallest, widest, narrowest, highest, lowest, fastest, slowest, oldest, newest, most often, most
+        frequently, the most often, the most frequently, least often, least frequently, the least often, the
+        least frequently, least recently, most times, the most times, fewest times, the fewest times, for the
+        longest time, the longest time, longest time, for the shortest time, the shortest time, shortest time
     """,
     "STILL": "status of, state of, still",
     "FIRST": "first, for the first time, the first time, first time, earliest",
@@ -204,16 +204,16 @@ _CLASSES: Mapping[str, str] = {
     """,
     "CLAUSE": "while, after, until, till, since, during, as soon as, whenever",
     "FILLER": """
-        anymore, any more, centre-to-centre, center-to-center, straight-line, in the whole house, in the
-        whole flat, in the entire house, one, is it true that, is it correct that, check whether, check if,
-        see whether, see if, find out whether, verify that, verify whether, hey, hi, hello, remind, any idea,
-        any ideas, happen to, i wonder, wondering, would like, ok, okay, well, please, thanks, thank you,
-        exactly, just, really, actually, pls, plz, thx, else, that, again, so, so far, at all, in total,
-        altogether, total, up, me, out, too, also, currently there, right, kind of, kinds of, to the flat, to
-        the house, sort of, types of, type of, piece of, pieces of, a lot of, as, place where, spot where,
-        the place where, the spot where, there is, in the house, in the flat, at home, in our home, in the
-        home, in my home, in town, in the town, on the road, on the street, along the road, along the street,
-        together, overall, hello robot
+        maybe, perhaps, probably, possibly, anymore, any more, centre-to-centre, center-to-center,
+        straight-line, in the whole house, in the whole flat, in the entire house, one, is it true that, is
+        it correct that, check whether, check if, see whether, see if, find out whether, verify that, verify
+        whether, hey, hi, hello, remind, any idea, any ideas, happen to, i wonder, wondering, would like, ok,
+        okay, well, please, thanks, thank you, exactly, just, really, actually, pls, plz, thx, else, that,
+        again, so, so far, at all, in total, altogether, total, up, me, out, too, also, currently there,
+        right, kind of, kinds of, to the flat, to the house, sort of, types of, type of, piece of, pieces of,
+        a lot of, as, place where, spot where, the place where, the spot where, there is, in the house, in
+        the flat, at home, in our home, in the home, in my home, in town, in the town, on the road, on the
+        street, along the road, along the street, together, overall, hello robot
     """,
 }
 

@@ -16,6 +16,12 @@ from memory.questions.reading.lexicon import ORDINALS, SUPERLATIVES
 #: Questions for a list, as the rest of a superlative is one.
 LISTS = ("between", "last_seen", "near", "nearest", "search", "summarise")
 _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
+    "big": ("size", "more"),
+    "large": ("size", "more"),
+    "tall": ("height", "more"),
+    "high": ("height", "more"),
+    "wide": ("width", "more"),
+    "long": ("length", "more"),
     "biggest": ("size", "more"),
     "largest": ("size", "more"),
     "smallest": ("size", "less"),
@@ -91,6 +97,11 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
             "distance", _distance_order(chunks[at].text), _nth(chunks[at].text), False, False, rest
         )
     rest = [*chunks[:at], *chunks[at + 1 :]]
+    if chunks[at].text.lower().startswith("how "):
+        rest = [
+            Chunk("WHAT", "how"),
+            *rest,
+        ]  # "How tall is the fridge" names the tallest one, and its height.
     strange = any(chunk.kind not in _AROUND for chunk in rest)
     if strange or (bool(rest) and rest[0].kind in _YES_NO):
         return None
@@ -137,6 +148,8 @@ def _is_superlative(chunks: Sequence[Chunk], place: int) -> bool:
     chunk, after = chunks[place], chunks[place + 1 :]
     if chunk.kind in SUPERLATIVES:
         return True
+    if chunk.kind == "LONG":
+        return chunk.text.lower() == "how long" and _is_length(after)
     if chunk.kind not in ("FIRST", "LAST", "MOST"):
         return False
     kinds = {each.kind for each in chunks}
@@ -154,6 +167,15 @@ def _is_superlative(chunks: Sequence[Chunk], place: int) -> bool:
     if _means_rooms([*chunks[:place], *after]):
         return not _names(after)
     return chunk.kind == "MOST" and not _names(after) and any(each.kind == "SEE" for each in chunks)
+
+
+def _is_length(chunks: Sequence[Chunk]) -> bool:
+    """Return True after *how long* for *is the table*, and False for *is the car parked*."""
+    return (
+        bool(chunks)
+        and chunks[0].text.lower() in ("is", "are")
+        and {chunk.kind for chunk in chunks} <= {"BE", "DET", "NOUN"}
+    )
 
 
 def _means_rooms(chunks: Sequence[Chunk]) -> bool:
