@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 #: Sets that the grammar was not written for when they were first asked.
-_ASIDE = ("held-out", "fresh", "ranked", "later", "visitor", "papers", "speakers")
+_ASIDE = ("held-out", "fresh", "ranked", "later", "visitor", "papers", "speakers", "reader")
 _ROWS = ("home", "town", "drives", *_ASIDE)
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 

@@ -16,6 +16,7 @@ from memory.types import AWAY, Hit, Memory, State
 from memory.wording.words import (
     STATE_WORDS,
     counted,
+    days_in_words,
     duration,
     listed,
     moment,
@@ -229,6 +230,7 @@ class HowOften(Answer):
         visits: number of visits, which are periods without a longer pause.
         total_s, longest_s: duration of all visits and of the longest, in seconds.
         first_ns, last_ns: first and last observation; ``None`` if there is none.
+        day_starts_ns: first nanosecond of each of these days.
     """
 
     question: Literal["how_often"] = field(default="how_often", init=False)
@@ -241,12 +243,14 @@ class HowOften(Answer):
     longest_s: float
     first_ns: int | None
     last_ns: int | None
+    day_starts_ns: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         if self.first_ns is None or self.last_ns is None:
             return f"No memory of {quoted(self.what)}."
         return (
-            f"{self.what} was seen {plural(self.sightings, 'time')} on {plural(self.days, 'day')}, from"
+            f"{self.what} was seen {plural(self.sightings, 'time')} on {plural(self.days, 'day')}"
+            f" ({days_in_words(self.day_starts_ns)}), from"
             f" {moment(self.first_ns)} to {moment(self.last_ns)}; in view for {duration(self.total_s)} in"
             f" {plural(self.visits, 'visit')}, at most {duration(self.longest_s)} at a time."
         )

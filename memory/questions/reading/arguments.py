@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from memory.questions.errors import QuestionError
 from memory.questions.reading.clocks import with_clocks
-from memory.questions.reading.times import PHRASE, Span, is_clock, since_of, span_of
+from memory.questions.reading.times import COUNTS, PHRASE, Span, is_clock, since_of, span_of
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 #: Ends of a question in several scripts.
@@ -35,7 +35,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _POINT = rf"\(?\s*(?P<x>{_NUMBER})\s*(?:,\s*|\s+)(?P<y>{_NUMBER})(?:\s*(?:,\s*|\s+)(?P<z>{_NUMBER}))?\s*\)?"
 _UNIT = rf"(?:{'|'.join(_METRES)})s?"
-_RADIUS = rf"(?P<radius>\d+(?:\.\d+)?) ?(?P<unit>{_UNIT})"
+_RADIUS = rf"(?P<radius>\d+(?:\.\d+)?|{'|'.join(COUNTS)}) ?(?P<unit>{_UNIT})"
 _WITHIN = rf"(?:(?:with)?in|less than|at most|closer than) {_RADIUS} (?:of|around|from|to)"
 _TIME = _pattern(r"\?P<\w+>").sub("?:", PHRASE)
 _DURING_WORDS = r"(?:on|in|during|within|of|from|at|over|for)(?: the)?"
@@ -119,7 +119,9 @@ def metres_in(unit: str) -> float:
 
 
 def _metres(number: str | None, unit: str | None) -> float | None:
-    return None if number is None or unit is None else float(number) * metres_in(unit)
+    if number is None or unit is None:
+        return None
+    return (COUNTS.get(number.lower()) or float(number)) * metres_in(unit)
 
 
 def _take_time(words: str, found: Arguments, now_ns: int) -> str:

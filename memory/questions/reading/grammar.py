@@ -239,6 +239,7 @@ _INTENTS = (
     Intent("how_many", "COUNT", also="MOVE|LEFT|STILL|APPEAR|HAPPEN"),
     Intent("left", "WHEN|SINCE MOVE|LEFT", target=True, also="LAST|HAPPEN"),
     Intent("last_seen", "WHERE MOVE|LEFT|GO|STAY", target=True, also="LAST|WHEN"),
+    Intent("visited", "WHERE BE|GO PERSON", target=False, landmark=False),
     Intent("pose_to", "GO", target=True, first="GO|HOW|SHOW", also="FIND|NEAREST|WHERE"),
     Intent("first_seen", "FIRST|SINCE", target=True, also="WHEN|WHERE|APPEAR|HAPPEN"),
     Intent("first_seen", "WHEN APPEAR", target=True, also="WHERE"),

@@ -31,7 +31,7 @@ _CLASSES: Mapping[str, str] = {
     """,
     "OFTEN": """
         how often, how many times, how frequently, frequency of, visits of, on how many days, on how many
-        different days
+        different days, on which days, which days, on what days, what days, on which dates, which dates
     """,
     "LONG": """
         since how many days, since how long, how long, how much time, for how long, how many seconds, how

@@ -57,6 +57,13 @@ _UNPARSED = f"I don't understand '{{noun}}' in '{{words}}'. {_EXAMPLE}"
 TOO_MANY = f"I can relate one object to one place, not all of: {{nouns}}. {_EXAMPLE}"
 _PRONOUNS = ("it", "them", "these", "those", "this one", "that one", "they", "one")
 _KINDS = ("type of", "kind of", "sort of", "types of", "kinds of")
+ONE_AT_A_TIME = f"I answer one question at a time. {_EXAMPLE}"
+NO_ROBOT = (
+    "I know which places the robot saw in a time, not where it is now; 'recall locate' estimates that from a"
+    " scan. Ask for example: 'where were you yesterday?'"
+)
+#: To be formatted with the pronoun; ``{thing}`` stays.
+WHO_IS = f"I don't know who '{{person}}' is. {_EXAMPLE.replace('{thing}', '{{thing}}')}"
 LEFT_IN_A_TIME = (
     "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
 )

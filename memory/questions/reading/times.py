@@ -18,7 +18,8 @@ _UNITS = {
     "second": _SECOND, "sec": _SECOND, "minute": 60 * _SECOND, "min": 60 * _SECOND, "hour": _HOUR,
     "day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY,
 }  # fmt: skip
-_COUNTS = {
+#: Numbers in words.
+COUNTS = {
     "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "twelve": 12, "twenty": 20, "thirty": 30, "few": 3, "couple of": 2, "half an": 0.5,
 }  # fmt: skip
@@ -47,7 +48,7 @@ def _either(words: object) -> str:
     return "|".join(words)  # type: ignore[arg-type]
 
 
-_AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(_COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
+_AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
 _ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?"
 _ISO = rf"{_ISO}(?! at \d| in the)|\d{{10,19}}|now"
 _MONTH = rf"(?:{_either(_MONTHS)}|(?:{_ABBREVIATED})\b\.?)"
@@ -240,7 +241,7 @@ def _clock(words: str) -> int:
 
 
 def _amount(word: str, unit: int) -> int:
-    return int(word) * unit if word.isdecimal() else round(_COUNTS[word] * unit)
+    return int(word) * unit if word.isdecimal() else round(COUNTS[word] * unit)
 
 
 def _within(first: int, last: int) -> Span:

@@ -25,7 +25,13 @@ from memory.questions.reading.comparing import (
     order_of,
 )
 from memory.questions.reading.grammar import RELATION_OF, Chunk, Parse, chunks_of, is_past, parse
-from memory.questions.reading.refusals import LEFT_IN_A_TIME, reason_of
+from memory.questions.reading.refusals import (
+    LEFT_IN_A_TIME,
+    NO_ROBOT,
+    ONE_AT_A_TIME,
+    WHO_IS,
+    reason_of,
+)
 from memory.questions.reading.robot import own_place
 from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
 from memory.questions.reading.times import Span
@@ -52,6 +58,8 @@ _DIRECTION = _pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
 #: Words for a map, at the end of *in which city*.
 _MAPS = ("map", "city", "town", "site", "drive", "recording")
+#: Words for the robot, whose places are the stored ones.
+_ROBOT = ("you", "u", "ya", "we", "the robot", "robot")
 #: Words of ``recall ask``.
 _COMMAND = _pattern(
     r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
@@ -168,6 +176,8 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(ENDS)
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
+    if "? " in words:
+        return ParsedQuestion("search", what=words, typed=words, problem=ONE_AT_A_TIME)
     counts = _compared_counts(words, now_ns, names)
     if counts is not None:
         return counts
@@ -233,6 +243,12 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.kinds = ("object", "event")
         found.question = "search" if found.question == "summarise" else found.question
     timed = found.between is not None or found.since is not None
+    if parsed.question == "visited":
+        person = _text_of(parsed, "PERSON").lower()
+        if not timed or person not in _ROBOT:
+            problem = NO_ROBOT if person in _ROBOT else WHO_IS.format(person=person)
+            return ParsedQuestion("search", what=words, typed=words, problem=problem)
+        found.question, found.kinds = "between", ("place",)
     if parsed.question == "appeared":
         found.question = "search" if timed else "first_seen"
     if parsed.question == "pose_to" and parsed.has("NEAREST"):
