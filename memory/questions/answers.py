@@ -30,6 +30,8 @@ How = Literal["id", "label", "text", "similar"]
 
 #: Begins the words of a search by similarity.
 SIMILAR_TO = "similar to "
+#: Ends the words of a search for what left.
+THAT_LEFT = " that left"
 
 
 def quoted(what: str) -> str:

@@ -204,8 +204,7 @@ def is_subject(words: str, memory: Memory) -> bool:
     """Return True if words name a memory, not a detail of its caption; notes are about all of their words."""
     if not memory.label or memory.kind == "note":
         return True
-    head = stems(subject_of(words))[-1:]
-    return set(head) <= {*stems(memory.label), *stems(subject_of(memory.caption or ""))}
+    return set(stems(subject_of(words))) <= {*stems(memory.label), *stems(subject_of(memory.caption or ""))}
 
 
 def is_id(what: What) -> TypeGuard[int]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from memory.query import Filter, Query
 from memory.questions.answers import (
     SIMILAR_TO,
+    THAT_LEFT,
     Answer,
     Changed,
     Happened,
@@ -273,7 +274,7 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
 
 def _limits_in_words(parsed: ParsedQuestion) -> str:
     """Return place and time in words."""
-    parts = [" that left"] if parsed.states == AWAY else []
+    parts = [THAT_LEFT] if parsed.states == AWAY else []
     if parsed.area is not None:
         parts.append(f" in area {parsed.area}")
     if parsed.near is not None and parsed.radius_m is not None:
@@ -322,10 +323,11 @@ def _answer_between(questions: Questions, parsed: ParsedQuestion, options: Reply
     labels = options.labels
     if text is not None and labels is None and _is_label(questions, parsed):
         labels, text = [text], None
-    return questions.between(
+    found = questions.between(
         *when, **_place(parsed), labels=labels, kinds=options.kinds or parsed.kinds,
         states=options.states or parsed.states, text=text, limit=options.k,
     )  # fmt: skip
+    return replace(found, what=f"{found.what or 'objects'}{THAT_LEFT}") if parsed.states == AWAY else found
 
 
 def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Changed:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from memory.query import Filter
 from memory.questions.answers import (
+    THAT_LEFT,
     Answer,
     DrivePose,
     HowOften,
@@ -34,6 +35,7 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
     if not sentence.startswith("No memor"):
         return f"{sentence}{_area_sentence(questions, found)}{_extent_sentence(parsed, found)}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
+    words = words.removesuffix(THAT_LEFT)
     if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
         unknown = (
             f"No memories match {quoted(words)}."

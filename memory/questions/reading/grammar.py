@@ -250,6 +250,7 @@ _INTENTS = (
     Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
+    Intent("search", "THERE MOVE|LEFT", target=True, first="BE"),
     Intent("search", "MOVE WHAT|ANYTHING", target=False, landmark=True),
     Intent("search", "FIND ALL|ANY|ANYTHING", target=True),
     Intent("last_seen", "FIND", target=True, also="LAST"),

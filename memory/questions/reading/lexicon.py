@@ -192,11 +192,11 @@ _CLASSES: Mapping[str, str] = {
         plugged in
     """,
     "ACT": """
-        walk, walked, walking, run, running, ride, rode, riding, turn, turned, wait, waited, waiting, sleep,
-        slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget, erase, turn on,
-        turn off, switch on, switch off, use, used, using, opened, close the, eat, ate, cook, cooked, wash,
-        washed, buy, bought, break, broke, throw, threw, drop, dropped, charge, charged, feed, fed, wear,
-        wore, read, wrote, say, said, talk, talked
+        looking at, walk, walked, walking, run, running, ride, rode, riding, turn, turned, wait, waited,
+        waiting, sleep, slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget,
+        erase, turn on, turn off, switch on, switch off, use, used, using, opened, close the, eat, ate, cook,
+        cooked, wash, washed, buy, bought, break, broke, throw, threw, drop, dropped, charge, charged, feed,
+        fed, wear, wore, read, wrote, say, said, talk, talked
     """,
     "FOREIGN": """
         wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,

@@ -256,7 +256,13 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.nearest, found.radius_m = True, None
     if parsed.question == "near" and not timed:
         found.states = ("present", "unknown")
-    if parsed.question == "how_many" and timed and parsed.has("MOVE", "LEFT"):
+    left = timed and parsed.has("MOVE", "LEFT")
+    if left and parsed.question == "search" and found.what is None and found.since is not None:
+        found.question, found.states, found.kinds = "changed_since", None, None
+        found.changes = _changes_of(parsed)
+    # What was seen since a time and is gone has left since then. An earlier time does not tell.
+    ended = found.between is not None and found.between.last < now_ns
+    if left and (parsed.question == "how_many" or (found.question == "search" and ended)):
         return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
     if parsed.question == "search" and not parsed.functions:
         found.typed = rest

@@ -91,6 +91,9 @@ TOLD: list[tuple[str, str]] = [
     ("which car did you see last?", "Latest seen: Car (memory 3)"),
     ("how long ago did you see the truck?", "That is 3.7 hours ago."),
     ("how far is the truck from (20, 30) in feet?", "That is 32.8 feet."),
+    ("are there any mugs missing?", "No memories of 'Mug' that left"),
+    ("which cars left since yesterday?", "1 memory of Car that left since 2026-01-09"),
+    ("which mugs left since yesterday?", "No memories of Mug that left since 2026-01-09"),
     ("where is the shop?", "The caption of Car (memory 1) mentions it: 'a red car by the shop'"),
     ("where is the umbrella near the shop?", "No memory of 'umbrella' within 5 m of (10.0, 0.0)"),
     # Nothing is better than another thing.
@@ -128,6 +131,8 @@ REFUSED: list[tuple[str, str]] = [
     ("pick up the mug", "don't understand 'pick up the mug'"),
     ("turn left", "'turn' is an action"),
     ("forget the mug", "'forget' is an action"),
+    ("which cars were moved yesterday?", "I count what was seen in a time, not what left in it"),
+    ("what are you looking at?", "'looking at' is an action"),
     ("wo ist das Auto", "only understand questions in English"),
     ("is the door open?", "Whether something is 'open' is not stored"),
     ("where was the car before it was at the bakery?", "'before' needs a time, not an event"),
