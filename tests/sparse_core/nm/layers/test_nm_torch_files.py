@@ -136,7 +136,9 @@ def test_written_and_read_on_a_gpu(
     for name in ("0", "2"):
         theirs.get_submodule(name).weight = nn.Parameter(state.pop(f"{name}.weight"), requires_grad=False)
     theirs.load_state_dict(state, strict=False)
-    torch.testing.assert_close(theirs(x), expected, rtol=1e-2, atol=1e-2)
+    # torch multiplies with CUTLASS on Ampere and Ada only.
+    if not cutlass or torch.cuda.get_device_capability(cuda)[0] == 8:
+        torch.testing.assert_close(theirs(x), expected, rtol=1e-2, atol=1e-2)
     again = densify(load_packed(tmp_path / "model.pt", network(2).to(cuda))).state_dict()
     for key, value in dense.items():
         assert torch.equal(again[key], value), key
