@@ -75,8 +75,8 @@ def _planes(points: FloatArray) -> np.ndarray:
     # An unsigned number for each difference, so that small ones of both signs have a high byte of 0.
     folded = ((change << 1) ^ (change >> 63)).astype(np.uint16)
     intensity = np.round(np.clip(points[:, 3], 0, 1) * _STEPS_OF_INTENSITY).astype(np.uint8)
-    age = points[:, 4] if points.shape[1] > 4 else np.zeros(len(points))
-    age = np.round(np.clip(age * _STEPS_PER_S, 0, 255)).astype(np.uint8)
+    seconds = points[:, 4] if points.shape[1] > 4 else np.zeros(len(points), np.float32)
+    age = np.round(np.clip(seconds * _STEPS_PER_S, 0, 255)).astype(np.uint8)
     return np.concatenate(
         [(folded & 255).T.astype(np.uint8), (folded >> 8).T.astype(np.uint8), intensity[None], age[None]]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -124,7 +125,7 @@ def simulated_frames(beams: int, seeds: Sequence[int], config: TrainConfig) -> I
 
 def _within_reach(frame: TrainingFrame, config: TrainConfig) -> TrainingFrame:
     """Leave out distant points and boxes, and ignore labels that hardly a point shows."""
-    reach_m = max(config.detector.pillars.range_m[3:5]) + _MARGIN_M
+    reach_m = max((config.detector.pillars.range_m or ())[3:5], default=math.inf) + _MARGIN_M
     near = (np.abs(frame.points[:, :2]) < reach_m).all(axis=1) & (frame.points[:, 2] < _TOP_M)
     kept = (np.abs(frame.boxes[:, :2]) < reach_m).all(axis=1)
     points, boxes = frame.points[near], frame.boxes[kept]
