@@ -193,7 +193,7 @@ class SparseAttention(nn.Module):
         query_lengths: Tensor | None = None,
         key_lengths: Tensor | None = None,
     ) -> Tensor:
-        """Attend from q to k and v, without projections; :class:`AttentionPruner` replaces this method.
+        """Attend from q to k and v, without projections.
 
         Args:
             q: (batch, heads, length, head_dim).
