@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparse_core.dynamic import SparseMomentum
+from sparse_core.dynamic import SparseAdam
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOT = Path(__file__).with_name("public_surface.txt")
@@ -95,9 +95,9 @@ def test_every_package_has_public_names(package: str) -> None:
 
 
 def test_an_instance_of_an_optimizer_adds_no_public_method() -> None:
-    before = list(defined_methods(SparseMomentum))
-    SparseMomentum([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    assert list(defined_methods(SparseMomentum)) == before
+    before = list(defined_methods(SparseAdam))
+    SparseAdam([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    assert list(defined_methods(SparseAdam)) == before
 
 
 def test_every_all_is_complete_and_resolves(source_files: dict[str, Path]) -> None:
