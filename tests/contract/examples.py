@@ -33,17 +33,7 @@ from sparse_core.dynamic.rigl.fan_in import fan_in_product
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.formats import CSR
 from sparse_core.formats.assemble import assemble_csr
-from sparse_core.linalg import (
-    cg,
-    cholesky,
-    gauss_seidel,
-    sddmm,
-    spgemm,
-    spmm,
-    spmv,
-    triangular_solve,
-    tridiagonal_solve,
-)
+from sparse_core.linalg import cg, cholesky, gauss_seidel, sddmm, spgemm, spmm, spmv, triangular_solve
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.nm import NMPattern, PackedNM, nm_mask
 from sparse_core.nm.layers.rounding import quantise_input
@@ -379,10 +369,5 @@ EXAMPLES: dict[str, Example] = {
         lambda n: (dominant(n), normal(n, 3)),
         lambda impl, dense, b: (triangular_solve(csr(dense), b, impl=impl),),
         differentiated=2,
-    ),
-    "tridiagonal_solve": Example(
-        lambda n: (normal(3, n), 6 + normal(3, n), normal(3, n), normal(3, n)),
-        lambda impl, *bands: (tridiagonal_solve(*bands, impl=impl),),
-        differentiated=4,
     ),
 }
