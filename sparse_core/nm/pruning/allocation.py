@@ -218,9 +218,6 @@ CANDIDATES: tuple[NMPattern | None, ...] = (
 )
 """Patterns that :func:`allocate` chooses from; ``None`` is dense."""
 
-ATTENTION = r"(?i)attention|attn|(^|[._])(qkv|[qkv]|query|key|value|out|o)_?proj"
-"""Regular expression for the usual names of attention projections."""
-
 OVERSHOOT = 0.03
 """Share of the weights that may be dropped beyond the target, if some choice is that close."""
 
@@ -254,8 +251,8 @@ def allocate(
         sensitivity: cost of a layer under a pattern: a report of :func:`layer_sensitivity`, or numbers by
             name and pattern. By default, the squares of the weights that magnitude pruning drops, as a share
             of the layer's squares. Dense costs nothing.
-        conservative: layers that keep at least ``conservative_density``; :func:`attention_and_ends` returns
-            the usual ones.
+        conservative: layers that keep at least ``conservative_density``: names, a regular expression or
+            a function, usually attention projections, the first layer and the last.
         conservative_density: minimum density of these layers, 0 to 1.
         overshoot: largest excess over the target, as a share of the weights. If layers are so few or large
             that no choice is that close, the closest ones are compared.
@@ -283,32 +280,6 @@ def allocate(
     ]
     chosen = cheapest(options, target_sparsity, overshoot)
     return Allocation(tuple(chosen), target_sparsity, dict(selection.skipped))
-
-
-def attention_and_ends(
-    model: nn.Module, *, select: Select = None, attention: str | None = ATTENTION, ends: int = 1
-) -> tuple[str, ...]:
-    """Return the layers that pruning usually hurts most: attention projections, first and last layers.
-
-    Args:
-        model: any module.
-        select: layers to consider, as for :func:`allocate`.
-        attention: regular expression for names of attention layers; ``None`` for none.
-        ends: number of layers at each end, in the model's order.
-
-    Returns:
-        Names in the model's order, for ``allocate(conservative=…)``.
-
-    Raises:
-        ValueError: ``ends`` is negative or nothing matches ``select``.
-    """
-    if ends < 0:
-        raise ValueError(f"ends must be 0 or more, got {ends}")
-    names = list(choose_layers(model, PRUNABLE, select).layers)
-    outer = {*names[:ends], *names[len(names) - ends :]}
-    return tuple(
-        name for name in names if name in outer or (attention is not None and re.search(attention, name))
-    )
 
 
 def _check_candidates(candidates: Sequence[NMPattern | None]) -> tuple[NMPattern | None, ...]:
