@@ -1,6 +1,5 @@
 """Products, factorisations and solvers of sparse matrices."""
 
-from sparse_core.linalg.eigen import EigenResult, lobpcg
 from sparse_core.linalg.factorisation.cholesky_incomplete import ICFactors, ic0
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
 from sparse_core.linalg.factorisation.direct import CholeskyFactors, LUFactors, cholesky, lu
@@ -29,7 +28,6 @@ __all__ = [
     "AlgebraicMultigrid",
     "ApproximateSolver",
     "CholeskyFactors",
-    "EigenResult",
     "FactorisationReport",
     "GaussSeidel",
     "ICFactors",
@@ -50,7 +48,6 @@ __all__ = [
     "ilu0",
     "iluk",
     "jacobi",
-    "lobpcg",
     "lu",
     "minres",
     "multicolour_order",

@@ -112,11 +112,6 @@ def choose_scaling(
     return Scaling(size if abs(size) > usual else 0, tuple(right))
 
 
-def usual_columns(vectors: Tensor) -> Tensor:
-    """Scale vectors (M, N), whose lengths do not matter, to a usual size."""
-    return choose_scaling(lambda _: 0.0, vectors, None).right_side(vectors)
-
-
 def largest_of(vectors: Tensor) -> list[float]:
     """Return the largest magnitude of a vector, or of each column; 0 for an empty one."""
     if vectors.shape[0] == 0:

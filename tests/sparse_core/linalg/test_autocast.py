@@ -79,7 +79,6 @@ def solver_cases() -> dict[str, Callable[[CSR, Tensor], Tensor]]:
         "triangular": lambda matrix, b: linalg.triangular_solve(lower(matrix), b),
         "dense gmres": lambda matrix, b: linalg.gmres(matrix.to_dense(), b).x,
         "function cg": lambda matrix, b: linalg.cg(lambda x: matrix.to_dense() @ x, b).x,
-        "eigenpairs": lambda matrix, b: linalg.lobpcg(matrix, numbers(SIZE, 2)).values,
     }
     for name in ("cg", "bicgstab", "gmres", "minres"):
         cases[name] = lambda matrix, b, name=name: getattr(linalg, name)(matrix, b, rtol=1e-6).x
