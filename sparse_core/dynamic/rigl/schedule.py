@@ -13,9 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.common.table import Report, Table
-from sparse_core.dynamic.rigl.exchange import exchange_cells
-from sparse_core.dynamic.rigl.optimiser_state import carry_state
+from sparse_core.dynamic.quantised_state import QuantisedState
+from sparse_core.dynamic.rigl.exchange import Exchange, exchange_cells
 from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
+
+
+def carry_state(optimizer: torch.optim.Optimizer, parameter: Tensor, change: Exchange) -> None:
+    """Reorder the optimiser's state of a parameter for a new topology; zero for new connections.
+
+    Changes state tensors of the shape of ``parameter`` (cells, ...), and :class:`QuantisedState` of it.
+    """
+    for name, kept in optimizer.state.get(parameter, {}).items():
+        if isinstance(kept, QuantisedState):
+            optimizer.state[parameter][name] = kept.map(change.carry)
+        elif isinstance(kept, Tensor) and kept.shape == parameter.shape:
+            kept.copy_(change.carry(kept))
+
 
 Method = Literal["rigl", "set"]
 Drop = Literal["magnitude", "magnitude-gradient"]
