@@ -16,7 +16,7 @@ from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.packing.quantisation import QuantisedWeight, quantise_weight
 from sparse_core.nm.packing.two_four import Compressed24, prune_and_pack, prune_and_pack_both
 from sparse_core.nm.pattern import Block, NMPattern
-from sparse_core.nm.permutation import Permutation, PermutationReport, permute_channels, permute_model
+from sparse_core.nm.permutation import Permutation, permute_channels
 from sparse_core.nm.pruning import prune
 from sparse_core.nm.pruning.allocation import Allocation, LayerAllocation, allocate
 from sparse_core.nm.pruning.api import LayerReport, PruneReport
@@ -54,7 +54,6 @@ __all__ = [
     "NMPattern",
     "PackedNM",
     "Permutation",
-    "PermutationReport",
     "PruneReport",
     "QuantisedWeight",
     "Selection",
@@ -79,7 +78,6 @@ __all__ = [
     "nm_linear",
     "nm_mask",
     "permute_channels",
-    "permute_model",
     "prune",
     "prune_and_pack",
     "prune_and_pack_both",
