@@ -23,7 +23,6 @@ from sparse_core.nm.pruning.api import LayerReport, PruneReport
 from sparse_core.nm.pruning.calibration import InputStatistics, collect_inputs
 from sparse_core.nm.pruning.scores import GradientScore, magnitude, wanda
 from sparse_core.nm.pruning.selection import magnitude_masks, selected_layers
-from sparse_core.nm.pruning.sensitivity import LayerSensitivity, SensitivityReport, layer_sensitivity
 from sparse_core.nm.pruning.single_weight import compensate_scale
 from sparse_core.nm.pruning.sparsegpt import CalibrationWarning, SparseGPTResult, sparsegpt
 from sparse_core.nm.training import (
@@ -48,7 +47,6 @@ __all__ = [
     "InputStatistics",
     "LayerAllocation",
     "LayerReport",
-    "LayerSensitivity",
     "MaskRefresher",
     "MaskedModel",
     "NMPattern",
@@ -57,7 +55,6 @@ __all__ = [
     "PruneReport",
     "QuantisedWeight",
     "Selection",
-    "SensitivityReport",
     "SkippedLayer",
     "SparseGPTResult",
     "SparseLinear",
@@ -71,7 +68,6 @@ __all__ = [
     "collect_inputs",
     "compensate_scale",
     "densify",
-    "layer_sensitivity",
     "load_packed",
     "magnitude",
     "magnitude_masks",

@@ -20,7 +20,6 @@ from sparse_core.common.table import Column, Report, Table, left_out
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern, Pattern
 from sparse_core.nm.pruning.selection import PRUNABLE
-from sparse_core.nm.pruning.sensitivity import SensitivityReport
 
 
 @dataclass(frozen=True)
@@ -221,7 +220,7 @@ CANDIDATES: tuple[NMPattern | None, ...] = (
 OVERSHOOT = 0.03
 """Share of the weights that may be dropped beyond the target, if some choice is that close."""
 
-Sensitivities = SensitivityReport | Mapping[str, Mapping[NMPattern, float]]
+Sensitivities = Mapping[str, Mapping[NMPattern, float]]
 Conservative = str | Callable[[str, nn.Module], bool] | Collection[str]
 """A regular expression, a function of name and module, or layer names."""
 
@@ -248,9 +247,8 @@ def allocate(
         target_sparsity: share of zeros among the weights of the selected layers, 0 to below 1. A layer that
             no candidate divides stays dense and counts.
         candidates: patterns to choose from; ``None``, dense, only if listed.
-        sensitivity: cost of a layer under a pattern: a report of :func:`layer_sensitivity`, or numbers by
-            name and pattern. By default, the squares of the weights that magnitude pruning drops, as a share
-            of the layer's squares. Dense costs nothing.
+        sensitivity: cost of a layer under a pattern, by name and pattern. By default, the squares of the
+            weights that magnitude pruning drops, as a share of the layer's squares. Dense costs nothing.
         conservative: layers that keep at least ``conservative_density``: names, a regular expression or
             a function, usually attention projections, the first layer and the last.
         conservative_density: minimum density of these layers, 0 to 1.
@@ -343,8 +341,6 @@ def _cost(name: str, weight: Tensor, pattern: NMPattern, sensitivity: Sensitivit
         squares = weight.to(torch.float64).square()
         total = float(squares.sum())
         cost = float(squares.masked_fill(mask, 0).sum()) / total if total else 0.0
-    elif isinstance(sensitivity, SensitivityReport):
-        cost = sensitivity.of(name, pattern).sensitivity
     elif name in sensitivity and pattern in sensitivity[name]:
         cost = float(sensitivity[name][pattern])
     else:

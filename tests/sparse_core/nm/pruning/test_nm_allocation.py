@@ -15,7 +15,6 @@ from torch import nn
 from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pruning.allocation import CANDIDATES, allocate
-from sparse_core.nm.pruning.sensitivity import layer_sensitivity
 
 
 class Block(nn.Module):
@@ -179,26 +178,6 @@ def test_conservative_layers_keep_more() -> None:
     assert found == by_expression == by_function
     with pytest.raises(ValueError, match=r"allow at most 0\.656091"):
         allocate(model, 0.7, conservative=careful)
-
-
-def test_a_measured_sensitivity_is_followed() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
-    batches = [torch.randn(8, 16) for _ in range(4)]
-    candidates = [NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), None]
-    report = layer_sensitivity(
-        model,
-        lambda net, x: net(x).square().mean(),
-        batches,
-        patterns=[candidate for candidate in candidates if candidate],
-        order=2,
-    )
-    found = allocate(model, 0.5, candidates=candidates, sensitivity=report)
-    for layer in found.layers:
-        if layer.pattern is not None:
-            assert layer.sensitivity == report.of(layer.name, layer.pattern).sensitivity
-    with pytest.raises(ValueError, match="no entry for layer '0' under 1:8"):
-        allocate(model, 0.5, candidates=[NMPattern(1, 8)], sensitivity=report)
 
 
 def test_the_table_has_every_column() -> None:
