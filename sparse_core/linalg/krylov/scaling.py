@@ -90,9 +90,7 @@ def scaled_number(value: float, exponent: int) -> float:
         return math.inf
 
 
-def choose_scaling(
-    magnitude: Callable[[Tensor], float], b: Tensor, x0: Tensor | None, *, floor: float = 0.0
-) -> Scaling:
+def choose_scaling(magnitude: Callable[[Tensor], float], b: Tensor, x0: Tensor | None) -> Scaling:
     """Choose the scaling of a system.
 
     Args:
@@ -103,7 +101,7 @@ def choose_scaling(
     usual, room = _USUAL[bits], _ROOM[bits]
     sizes = [_exponent(one) for one in largest_of(b)]
     right = [one if abs(one) > usual else 0 for one in sizes]
-    size = _exponent(max(magnitude(times_power(b, [-one for one in right])), floor))
+    size = _exponent(magnitude(times_power(b, [-one for one in right])))
     if x0 is not None:
         images = [_exponent(one) + size if one else None for one in largest_of(x0)]
         right = [
