@@ -31,7 +31,7 @@ from benchmarks.lib.results import number, result, save, show, table
 from benchmarks.lib.timing import Summary, interleave
 from memory import Memory, MemoryStore, Query
 from memory.encode import STRUCTURE, SceneEncoder, SceneEncoderConfig, SceneTokens
-from memory.search.context import SHARPNESS, read_out
+from memory.search.attention import SHARPNESS, read_out
 from sparse_core.attention import SparseAttention, from_distance, sparse_attention
 
 _DIM, _SORTS, _NOISE, _VOTES = 128, 100, 2.0, 10

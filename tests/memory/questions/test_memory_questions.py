@@ -17,7 +17,7 @@ from memory.query import Filter
 from memory.questions import Questions
 from memory.questions.replying import reply
 from memory.questions.visits import visits_of
-from memory.search.context import SHARPNESS
+from memory.search.attention import SHARPNESS
 from memory.store import MemoryStore
 from memory.types import Memory
 

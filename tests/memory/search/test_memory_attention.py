@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memory.search.context import read_out
+from memory.search.attention import read_out
 
 
 @pytest.mark.parametrize("dim", [1, 5, 16, 64, 256, 300])
