@@ -9,7 +9,6 @@ from sparse_core.dynamic.latency import (
     Quantity,
     measure_levels,
 )
-from sparse_core.dynamic.optimisers import SparseAdam
 from sparse_core.dynamic.rigl.budgets import layer_densities
 from sparse_core.dynamic.rigl.conversion import SparseTrainingReport, dense_training, sparse_training
 from sparse_core.dynamic.rigl.exchange import Exchange, exchange_cells
@@ -31,7 +30,6 @@ __all__ = [
     "RigLConv2d",
     "RigLLinear",
     "RigLScheduler",
-    "SparseAdam",
     "SparseTrainedLayer",
     "SparseTrainingReport",
     "TopKActivation",
