@@ -19,7 +19,6 @@ from perception.train.synchronised_norm import _Normalise
 from sparse_core.attention.cpu import _FiniteGradients
 from sparse_core.attention.masked_arithmetic import masked_scores, weighted_sum
 from sparse_core.conv.convolution.reference import sparse_convolution
-from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import Taps, plan_blocks
@@ -27,7 +26,7 @@ from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.formats import BSR, COO, CSR, ELL
 from sparse_core.formats.assemble import assemble_csr
 from sparse_core.kernels.gradients import once_differentiable
-from sparse_core.linalg import sddmm, solve, spgemm, spmm, spmv, triangular_solve, tridiagonal_solve
+from sparse_core.linalg import sddmm, solve, spgemm, spmm, spmv, triangular_solve
 from sparse_core.nm.packing.codebook import lookup
 from sparse_core.nm.training.estimators import masked_weight
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
@@ -82,11 +81,6 @@ def convolution() -> Case:
         numbers(4, 3, 2),
         numbers(4),
     )
-
-
-def pooling(layer: type[SparseAvgPool2d | SparseMaxPool2d]) -> Case:
-    rows = torch.tensor([[-1, 0, 1], [0, 1, 2], [1, 2, -1]])
-    return lambda x: layer(2).pooled(x, NeighbourTable(rows, rows.flip(0))), (numbers(3, 2),)
 
 
 def assembled(values: Tensor) -> Tensor:
@@ -145,8 +139,6 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         "mean": lambda: segments("mean"),
         "maximum": lambda: segments("max"),
     },
-    "sparse_core.conv.pooling._Sum": {"mean": lambda: pooling(SparseAvgPool2d)},
-    "sparse_core.conv.pooling._Maximum": {"maximum": lambda: pooling(SparseMaxPool2d)},
     "sparse_core.linalg.products.gradient._MatrixProduct": {
         "vendor": lambda: product(spmv, numbers(4)),
         "reference": lambda: product(spmv, numbers(4), impl="reference"),
@@ -181,16 +173,6 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         "unit diagonal": lambda: product(triangular_solve, numbers(4), unit_diagonal=True),
         "reference": lambda: product(triangular_solve, numbers(4), impl="reference"),
         "complex": lambda: product(triangular_solve, numbers(4, dtype=COMPLEX)),
-    },
-    "sparse_core.linalg.tridiagonal.api._TridiagonalSolve": {
-        "vendor": lambda: (
-            lambda d, *rest: tridiagonal_solve(rest[0], 4 + d, *rest[1:]),
-            tuple(numbers(2, 3 + 0 * i) for i in range(4)),
-        ),
-        "reference": lambda: (
-            lambda d, *rest: tridiagonal_solve(rest[0], 4 + d, *rest[1:], impl="reference"),
-            tuple(numbers(2, 3) for _ in range(4)),
-        ),
     },
     "sparse_core.linalg.krylov.differentiable._DifferentiableSolve": {
         "cg": lambda: hermitian_solve("cg"),
