@@ -1,4 +1,4 @@
-"""Sparse convolution: tables of coordinates and neighbours, and layers."""
+"""Sparse convolution: tables of coordinates and neighbours, layers and pooling."""
 
 from sparse_core.conv.combine import cat
 from sparse_core.conv.convolution import (
@@ -12,12 +12,21 @@ from sparse_core.conv.coordinates import CoordinateTable, build_table
 from sparse_core.conv.modules import (
     SparseConv2d,
     SparseConv3d,
+    SparseConvTranspose2d,
+    SparseConvTranspose3d,
     SparseInverseConv2d,
     SparseInverseConv3d,
     SubmanifoldConv2d,
     SubmanifoldConv3d,
 )
-from sparse_core.conv.neighbours import strided_table, submanifold_table
+from sparse_core.conv.neighbours import strided_table, submanifold_table, transposed_table
+from sparse_core.conv.pooling import (
+    SparseAvgPool2d,
+    SparseAvgPool3d,
+    SparseMaxPool2d,
+    SparseMaxPool3d,
+    global_pool,
+)
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
 
@@ -25,10 +34,16 @@ __all__ = [
     "ConvolutionConfig",
     "CoordinateTable",
     "NeighbourTable",
+    "SparseAvgPool2d",
+    "SparseAvgPool3d",
     "SparseConv2d",
     "SparseConv3d",
+    "SparseConvTranspose2d",
+    "SparseConvTranspose3d",
     "SparseInverseConv2d",
     "SparseInverseConv3d",
+    "SparseMaxPool2d",
+    "SparseMaxPool3d",
     "SparseTensor",
     "SubmanifoldConv2d",
     "SubmanifoldConv3d",
@@ -36,8 +51,10 @@ __all__ = [
     "cat",
     "convolution_tuning",
     "fixed_convolution",
+    "global_pool",
     "pack_weight",
     "sparse_convolution",
     "strided_table",
     "submanifold_table",
+    "transposed_table",
 ]

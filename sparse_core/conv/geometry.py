@@ -34,6 +34,23 @@ def output_shape(
     )
 
 
+def transposed_shape(
+    spatial_shape: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    output_padding: Sequence[int],
+) -> tuple[int, ...]:
+    """Return the grid of a transposed convolution, as in ``torch.nn.functional.conv_transpose2d``."""
+    return tuple(
+        (size - 1) * step - 2 * pad + gap * (kernel - 1) + more + 1
+        for size, kernel, step, pad, gap, more in zip(
+            spatial_shape, kernel_size, stride, padding, dilation, output_padding, strict=True
+        )
+    )
+
+
 def own_cells(coordinates: Tensor, stride: Sequence[int], shape: Sequence[int]) -> Tensor:
     """Return the stride-sized cell of each cell; the last one of an axis also takes cells beyond it.
 

@@ -231,6 +231,62 @@ class SparseInverseConv2d(_SparseConvolution):
         return target.with_features(self._convolve(inputs.features, table.reversed))
 
 
+class SparseConvTranspose2d(_SparseConvolution):
+    """2-D transposed convolution that activates every cell that an input reaches.
+
+    It computes the nonzero part of ``torch.nn.ConvTranspose2d`` (generative transposed convolution, Gwak,
+    Choy and Savarese, ECCV 2020). To return to known cells, see :class:`SparseInverseConv2d`.
+
+    Args:
+        in_channels, out_channels: feature widths.
+        kernel_size, stride, padding, output_padding, dilation, groups: as in ``torch.nn.ConvTranspose2d``.
+        bias: learn a bias; it is added at active cells.
+        impl: ``"reference"``, ``"triton"`` or ``"auto"``.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int] = 2,
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+            impl=impl,
+        )
+        self.output_padding = per_axis(output_padding, self.dimensions, "output_padding")
+
+    def tables(self, inputs: SparseTensor) -> tuple[NeighbourTable, CoordinateTable]:
+        """Return the cached neighbours of this layer for the input's cells, and the table of its outputs."""
+        return inputs.transposed_table(
+            self.kernel_size, self.stride, self.padding, self.output_padding, self.dilation
+        )
+
+    def _forward_vendor(self, inputs: SparseTensor) -> SparseTensor:
+        raise ImplementationError("transposed layers do not support impl='vendor': use 'reference'")
+
+
+class SparseConvTranspose3d(SparseConvTranspose2d):
+    """3-D transposed convolution, see :class:`SparseConvTranspose2d`."""
+
+    dimensions = 3
+
+
 class SparseInverseConv3d(SparseInverseConv2d):
     """3-D inverse convolution, see :class:`SparseInverseConv2d`."""
 

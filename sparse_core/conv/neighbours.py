@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparse_core.conv.coordinates import CoordinateTable, table_from_keys
 from sparse_core.conv.coordinates.common import MARGIN, key_offsets, key_strides, linear_keys
-from sparse_core.conv.geometry import output_shape, own_cells, taps
+from sparse_core.conv.geometry import output_shape, own_cells, taps, transposed_shape
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.kernels.op import Impl
 
@@ -105,6 +105,46 @@ def strided_table(
     active = rows >= 0
     pairs = _Pairs(*(part[active] for part in pairs))
     return _table_of_pairs(pairs, rows[active], len(table), len(outputs), kernel_size), outputs
+
+
+def transposed_table(
+    table: CoordinateTable,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    *,
+    dilation: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    impl: Impl = "auto",
+) -> tuple[NeighbourTable, CoordinateTable]:
+    """Return the neighbours of a transposed convolution, whose outputs are all cells that an input reaches.
+
+    Args:
+        table: active input coordinates, N rows.
+        kernel_size, stride, padding, dilation, output_padding: one per spatial axis, as in
+            ``torch.nn.functional.conv_transpose2d``.
+        impl: of the output table.
+
+    Raises:
+        ValueError: sizes that do not match the grid.
+    """
+    dimensions = len(table.spatial_shape)
+    dilation = _check_kernel(kernel_size, dimensions, dilation)
+    _check_steps(stride, padding, dimensions)
+    more = [0] * dimensions if output_padding is None else output_padding
+    limits = [max(step, gap) for step, gap in zip(stride, dilation, strict=True)]
+    if len(more) != dimensions or not all(0 <= a < b for a, b in zip(more, limits, strict=True)):
+        raise ValueError(f"output_padding must be at least 0 and below stride or dilation, got {more!r}")
+    shape = transposed_shape(table.spatial_shape, kernel_size, stride, padding, dilation, more)
+    _check_shape(shape, kernel_size, table)
+
+    def reached(axis: int, cells: Tensor, tap: Tensor) -> tuple[Tensor, Tensor]:
+        cell = cells * stride[axis] + tap * dilation[axis] - padding[axis]
+        return cell, (cell >= 0) & (cell < shape[axis])
+
+    pairs = _reached_cells(table, kernel_size, shape, reached)
+    outputs = table_from_keys(pairs.keys, shape, impl=impl)
+    return _table_of_pairs(pairs, outputs.rows, len(table), len(outputs), kernel_size), outputs
 
 
 class _Pairs(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sparse_core.conv.coordinates import CoordinateTable, build_table
-from sparse_core.conv.neighbours import strided_table, submanifold_table
+from sparse_core.conv.neighbours import strided_table, submanifold_table, transposed_table
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.kernels.op import Impl
 
@@ -234,6 +234,24 @@ class SparseTensor:
             ("strided", tuple(kernel_size), tuple(stride), tuple(padding), dilations, dilating),
             lambda: strided_table(
                 self.table(), kernel_size, stride, padding, dilation=dilations, dilating=dilating, impl=impl
+            ),
+        )
+
+    def transposed_table(
+        self,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        output_padding: Sequence[int],
+        dilation: Sequence[int] | None = None,
+    ) -> tuple[NeighbourTable, CoordinateTable]:
+        """Return cached neighbours of a transposed convolution and the table of its output cells."""
+        dilations = _ones_or(dilation, kernel_size)
+        sizes = tuple(kernel_size), tuple(stride), tuple(padding), tuple(output_padding)
+        return self._cached(
+            ("transposed", *sizes, dilations),
+            lambda: transposed_table(
+                self.table(), kernel_size, stride, padding, dilation=dilations, output_padding=output_padding
             ),
         )
 

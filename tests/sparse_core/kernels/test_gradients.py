@@ -19,6 +19,7 @@ from perception.train.synchronised_norm import _Normalise
 from sparse_core.attention.cpu import _FiniteGradients
 from sparse_core.attention.masked_arithmetic import masked_scores, weighted_sum
 from sparse_core.conv.convolution.reference import sparse_convolution
+from sparse_core.conv.pooling import SparseAvgPool2d, SparseMaxPool2d
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.dynamic.rigl.block_product.api import block_convolution, block_linear
 from sparse_core.dynamic.rigl.block_product.plan import Taps, plan_blocks
@@ -83,6 +84,11 @@ def convolution() -> Case:
     )
 
 
+def pooling(layer: type[SparseAvgPool2d | SparseMaxPool2d]) -> Case:
+    rows = torch.tensor([[-1, 0, 1], [0, 1, 2], [1, 2, -1]])
+    return lambda x: layer(2).pooled(x, NeighbourTable(rows, rows.flip(0))), (numbers(3, 2),)
+
+
 def assembled(values: Tensor) -> Tensor:
     row, col = torch.tensor([0, 1, 0, 1, 0]), torch.tensor([1, 0, 1, 1, 0])
     made = assemble_csr(row, col, values, (2, 2)).values
@@ -139,6 +145,8 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         "mean": lambda: segments("mean"),
         "maximum": lambda: segments("max"),
     },
+    "sparse_core.conv.pooling._Sum": {"mean": lambda: pooling(SparseAvgPool2d)},
+    "sparse_core.conv.pooling._Maximum": {"maximum": lambda: pooling(SparseMaxPool2d)},
     "sparse_core.linalg.products.gradient._MatrixProduct": {
         "vendor": lambda: product(spmv, numbers(4)),
         "reference": lambda: product(spmv, numbers(4), impl="reference"),
