@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from sparse_core.common.commands import failure, reported_file_errors
 from sparse_core.common.files import replacing
-from sparse_core.dynamic import RigLLinear, RigLScheduler, SparseAdam, sparse_training
+from sparse_core.dynamic import RigLLinear, RigLScheduler, sparse_training
 
 METHODS = ("dense", "static", "set", "rigl")
 LABELS = {"dense": "dense", "static": "static random", "set": "SET", "rigl": "RigL"}
@@ -96,7 +96,7 @@ def train(method: str, seed: int, digits: Digits, options: argparse.Namespace, b
             model, options.sparsity, seed=100 * seed, execution=options.execution, select="^[02]$", **blocks
         )
     run.connections = sum(p.numel() for name, p in model.named_parameters() if not name.endswith("bias"))
-    optimiser = SparseAdam(model.parameters(), lr=options.learning_rate)
+    optimiser = torch.optim.Adam(model.parameters(), lr=options.learning_rate)
     scheduler = None
     if method in ("set", "rigl"):
         scheduler = RigLScheduler(

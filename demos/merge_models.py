@@ -3,8 +3,7 @@
     python demos/merge_models.py --out out/merge_models
 
 A small network is briefly trained on scikit-learn's digits. One copy is tuned on the digits 0 to 4, another
-on 5 to 9, and each forgets the other digits. A table compares their merges. The picture shows the loss on the
-straight line between the two copies, and from the first copy to their merge by task arithmetic.
+on 5 to 9, and each forgets the other digits. A table compares their merges.
 """
 
 from __future__ import annotations
@@ -22,23 +21,15 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from sparse_core.common.commands import reported_file_errors
-from sparse_core.merging import (
-    Combination,
-    HotSwap,
-    MergeCache,
-    TaskVector,
-    loss_along_path,
-    save_path_picture,
-    save_task_vector,
-)
+from sparse_core.merging import TaskVector, merge, save_task_vector
 
 TASKS = {"0-4": range(5), "5-9": range(5, 10)}
-MERGES = {
-    "average": Combination({"0-4": 0.5, "5-9": 0.5}),
-    "task arithmetic": Combination({"0-4": 0.8, "5-9": 0.8}),
-    "TIES": Combination({"0-4": 1, "5-9": 1}, "ties", density=0.5),
-    "DARE-TIES": Combination({"0-4": 0.8, "5-9": 0.8}, "dare_ties", density=0.8),
-    "breadcrumbs": Combination({"0-4": 0.8, "5-9": 0.8}, "breadcrumbs", density=0.85),
+MERGES: dict[str, dict[str, Any]] = {
+    "average": {"weight": 0.5},
+    "task arithmetic": {"weight": 0.8},
+    "TIES": {"method": "ties", "weight": 1.0, "density": 0.5},
+    "DARE-TIES": {"method": "dare_ties", "weight": 0.8, "density": 0.8},
+    "breadcrumbs": {"method": "breadcrumbs", "weight": 0.8, "density": 0.85},
 }
 
 
@@ -105,35 +96,15 @@ def main() -> None:
     add("base", base)
     for name, model in tuned.items():
         add(f"tuned on {name}", model)
-    served = copy.deepcopy(base)
-    with MergeCache(base.state_dict(), vectors, budget_bytes=10**7) as cache, HotSwap(served) as swap:
-        cache.prefetch(MERGES.values())
-        for name, combination in MERGES.items():
-            swap.swap(cache.get(combination))
-            add(name, served)
-        merged = cache.get(MERGES["task arithmetic"])
-
-    def loss(model: nn.Module) -> float:
-        return float(nn.functional.cross_entropy(model(every.test[0]), every.test[1]))
-
-    ends = [model.state_dict() for model in tuned.values()]
-    curves = {
-        "0-4 to 5-9": loss_along_path(base, *ends, loss, points=21),
-        "0-4 to the merge (task arithmetic)": loss_along_path(base, ends[0], merged, loss, points=21),
-    }
-    picture = save_path_picture(
-        options.out / "path.png",
-        curves,
-        ends=("tuned on 0-4", "tuned on 5-9, or merge"),
-        title="Loss on all digits between tuned models",
-    )
+    merged = copy.deepcopy(base)
+    for name, options_of_merge in MERGES.items():
+        merged.load_state_dict(merge(base, list(vectors.values()), **options_of_merge))
+        add(name, merged)
     trimmed = save_task_vector(vectors["0-4"].trim(0.1), options.out / "task-0-4.safetensors")
     report: dict[str, Any] = {
         "accuracy": rows,
-        "barrier": curves["0-4 to 5-9"].barrier,
         "task_vector_bytes": trimmed.nbytes,
         "dense_bytes": trimmed.dense_float32,
-        "picture": str(picture),
     }
     if options.json:
         print(json.dumps(report))
@@ -145,7 +116,6 @@ def main() -> None:
     print(
         f"task vector at 10 % density: {trimmed.nbytes:,} bytes, dense in float32 {trimmed.dense_float32:,}"
     )
-    print(f"picture: {picture}")
 
 
 if __name__ == "__main__":

@@ -54,14 +54,12 @@ from sparse_core.nm import (
     PruneReport,
     attach_masks,
     collect_inputs,
-    permute_model,
     prune,
     save_packed,
     sparsify,
 )
 
 METHODS = ("magnitude", "gradient", "wanda", "sparsegpt", "sr-ste", "distil")
-EFFORTS = ("fast", "default", "high")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TURNS, BUDGET_S = 200, 0.7
 COLOURS = {"dense": "#a3adb8", "pruned": "#56b4e9", "sparse layers": "#0072b2", "sparse + int8": "#d55e00"}
@@ -135,10 +133,6 @@ def compare(
     batches, pruned = task.batches, copy.deepcopy(task.model)
     reports: dict[str, Any] = {}
     common = {"select": options.select, "progress": options.bars}
-    if options.permute:
-        reports["permutation"] = permute_model(
-            pruned, batches[0], options.pattern, effort=options.permute, **common
-        )
     reports["pruning"], masks = prune_and_train(task, pruned, options, console)
     pack = partial(sparsify, pruned, options.pattern, masks=masks, inplace=False, **common)
     reports["conversion"] = pack()
@@ -233,7 +227,6 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--method", choices=METHODS, default="magnitude", help="pruning method; the last two need training")
     add("--pattern", type=parse_pattern, default="2:4", help="n:m (2:4), or block:SIZE[:SHARE DROPPED]")
-    add("--permute", nargs="?", const="fast", choices=EFFORTS, help="reorder channels first")
     add("--fine-tune", type=int, metavar="STEPS", help="training steps (300 for sr-ste and distil, else 0)")
     add("--learning-rate", type=float, default=1e-3, help="learning rate of fine-tuning")
     add("--quantise", action="store_true", help="also measure int8 weights and inputs")
@@ -252,10 +245,8 @@ def parse() -> argparse.Namespace:
         options.fine_tune = 30 * least
     if options.fine_tune < least or min(options.rows) < 1:
         parser.error(f"{options.method} needs --fine-tune of at least {least}, and --rows of at least 1")
-    if isinstance(options.pattern, Block) and (
-        options.permute or options.quantise or options.method == "sparsegpt"
-    ):
-        parser.error("--permute, --quantise and sparsegpt need an n:m pattern")
+    if isinstance(options.pattern, Block) and (options.quantise or options.method == "sparsegpt"):
+        parser.error("--quantise and sparsegpt need an n:m pattern")
     if options.model and options.checkpoint:
         parser.error("--checkpoint is for the digits only; load your model's weights in the --model function")
     if options.device.startswith("cuda") and not torch.cuda.is_available():
@@ -275,7 +266,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         sys.exit(f"prune_model: {failure(error)}")
     title = f"{options.model or 'digits'}: {options.pattern} by {options.method}"
-    title += ", permuted" * bool(options.permute) + f", {options.fine_tune} steps" * bool(options.fine_tune)
+    title += f", {options.fine_tune} steps" * bool(options.fine_tune)
     title += f"; {options.dtype or ''} on {options.device}".replace("  ", " ")
     chart = picture(table, options.out / "comparison.png", title)
     if options.json:

@@ -13,11 +13,9 @@ from perception.config.backbone import BACKBONES, BackboneConfig, section_of
 from perception.model.anchors import AnchorNetwork
 from perception.model.centres import CentreNetwork
 from perception.model.network import DenseNetwork, Network
-from perception.run.anchors import AnchorSteps
-from perception.run.centres import CentreSteps
-from perception.run.dense import DenseSteps
+from perception.run.canvas import AnchorSteps, CentreSteps
 from perception.run.eager import EagerSteps, MakeSteps
-from perception.run.fixed import FixedSteps, SparseSteps
+from perception.run.fixed import DenseSteps, FixedSteps, SparseSteps
 
 
 @dataclass(frozen=True, kw_only=True)

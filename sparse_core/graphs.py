@@ -97,8 +97,11 @@ class Adjacency(Tensor):
         """Multiply by :func:`spmm`; give anything else the CSR tensor."""
         if func is torch.sparse.mm and isinstance(args[0], cls) and args[2:] in ((), ("sum",), ("mean",)):
             return args[0].product(*args[1:])
-        args, kwargs = tree_map_only(cls, lambda one: one.csr, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        if kwargs or any(isinstance(one, tuple | list) for one in args):
+            args, kwargs = tree_map_only(cls, lambda one: one.csr, (args, kwargs or {}))
+            return func(*args, **kwargs)
+        # PyG reads a dozen attributes and sizes in each call.
+        return func(*(one.csr if isinstance(one, cls) else one for one in args))
 
     @cached_property
     def csr(self) -> Tensor:

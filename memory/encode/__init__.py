@@ -14,7 +14,6 @@ from memory.encode.class_names import ClassNameEncoder
 from memory.encode.depth import DepthEncoder, depth_points
 from memory.encode.image import ImageEncoder
 from memory.encode.image_text import ImageTextEncoder, PruningExamples, open_image_text_encoder
-from memory.encode.recall import PlaceRecall, place_recall
 from memory.encode.scene import SceneEncoder, SceneEncoderConfig, TokenBatch
 from memory.encode.text import TextEncoder
 from memory.encode.tokens import (
@@ -32,7 +31,6 @@ __all__ = [
     "DepthEncoder",
     "ImageEncoder",
     "ImageTextEncoder",
-    "PlaceRecall",
     "PruningExamples",
     "SceneEncoder",
     "SceneEncoderConfig",
@@ -45,7 +43,6 @@ __all__ = [
     "depth_points",
     "detection_tokens",
     "open_image_text_encoder",
-    "place_recall",
     "structure_tokens",
     "train_scene_encoder",
 ]

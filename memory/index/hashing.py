@@ -1,21 +1,19 @@
 """Random hash functions of directions, and the values that near vectors are likely to have.
 
-Both families map a vector to one small number per function. For a query they also rank the other values that
-a near vector may have, by how far the query would have to move (its margin). Multi-probe search looks in that
+A function maps a vector to one small number. For a query it also ranks the other values that a near vector
+may have, by how far the query would have to move (its margin). Multi-probe search looks in that
 order (Lv et al., "Multi-Probe LSH", VLDB 2007).
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.index.neighbours import Floats, check_dim
 
-Family = Literal["cross-polytope", "hyperplane"]
-FAMILIES: tuple[Family, ...] = ("cross-polytope", "hyperplane")
 Codes = NDArray[np.uint16]
 Sketches = NDArray[np.uint64]
 
@@ -42,36 +40,30 @@ class RankedValues(NamedTuple):
 
 
 class HashFunctions:
-    """Functions of one family, drawn from a seed.
+    """Cross-polytope functions, drawn from a seed.
 
-    ``"cross-polytope"`` rotates the vector at random; its value is the nearest coordinate axis, with the sign
-    (Andoni et al., "Practical and Optimal LSH for Angular Distance", NeurIPS 2015). ``"hyperplane"`` has a
-    bit for each random hyperplane, the side on which the vector lies (Charikar, "Similarity estimation
-    techniques from rounding algorithms", STOC 2002).
+    A function rotates the vector at random; its value is the nearest coordinate axis, with the sign (Andoni
+    et al., "Practical and Optimal LSH for Angular Distance", NeurIPS 2015).
 
     Args:
-        family: one of the two.
         bits: bits of a value, from 2 to 15.
 
     Attributes:
-        family, dim, functions, bits: as given.
+        dim, functions, bits: as given.
         width: projections of a function.
         mixing: (2, size) float32 signs of the rotations that all sets share; the first have a scale.
         signs: (sets, size) float32 signs of each set's own rotation.
     """
 
-    def __init__(self, family: Family, dim: int, functions: int, bits: int, seed: int) -> None:
-        if family not in FAMILIES:
-            raise ValueError(f"family must be one of {', '.join(FAMILIES)}; got {family!r}")
+    def __init__(self, dim: int, functions: int, bits: int, seed: int) -> None:
         if not 2 <= bits <= 15:
             raise ValueError(f"bits must be from 2 to 15, got {bits}")
         if functions < 2:
             raise ValueError(f"functions must be at least 2, got {functions}")
-        self.family: Family = family
         self.dim = check_dim(dim)
         self.functions = functions
         self.bits = bits
-        self.width = bits if family == "hyperplane" else 1 << (bits - 1)
+        self.width = 1 << (bits - 1)
         size = max(_LEAST_SIZE, 1 << (dim - 1).bit_length())
         sets = -(-max(functions * self.width, _SKETCH_BITS) // size)
         drawn = np.random.default_rng(seed).integers(0, 2, (2 + sets, size))
@@ -107,8 +99,6 @@ class HashFunctions:
     def codes(self, projected: Floats) -> Codes:
         """Return (rows, functions) values of projected vectors."""
         parts = self._parts(projected)
-        if self.family == "hyperplane":
-            return self._sides(parts).astype(np.uint16)
         axis = np.abs(parts).argmax(axis=2)
         negative = np.take_along_axis(parts, axis[..., None], 2)[..., 0] < 0
         codes: Codes = (2 * axis + negative).astype(np.uint16)
@@ -122,8 +112,6 @@ class HashFunctions:
     def rank_values(self, projected: Floats, depth: int) -> RankedValues:
         """Return the ``depth`` least costly values of each function."""
         parts = self._parts(projected)
-        if self.family == "hyperplane":
-            return self._flips(parts, depth)
         size = np.abs(parts)
         depth = min(depth, self.width)
         axis = _largest(size, depth)
@@ -131,22 +119,6 @@ class HashFunctions:
         size = np.abs(found)
         costs = np.square(size.max(axis=2, keepdims=True) - size)
         return RankedValues((2 * axis + (found < 0)).astype(np.int32), costs)
-
-    def _flips(self, parts: Floats, depth: int) -> RankedValues:
-        """Return values with some bits flipped, those of small margins first."""
-        margins = np.abs(parts)
-        order = np.argsort(margins, axis=2, kind="stable")
-        squares = np.square(np.take_along_axis(margins, order, 2))
-        flips = _flip_sets(self.bits, depth)
-        costs = squares @ flips.T.astype(np.float32)
-        own = self._sides(parts)
-        changes = (1 << order) @ flips.T
-        return RankedValues((own[..., None] ^ changes).astype(np.int32), costs)
-
-    def _sides(self, parts: Floats) -> NDArray[np.int64]:
-        """Return (rows, functions) values with a bit for each plane that a vector is in front of."""
-        sides: NDArray[np.int64] = ((parts > 0) << np.arange(self.bits)).sum(axis=2)
-        return sides
 
     def _parts(self, projected: Floats) -> Floats:
         """Return (rows, functions, width) coordinates by function."""
@@ -209,16 +181,3 @@ def _largest(size: Floats, depth: int) -> NDArray[np.int64]:
         return unique
     # Among equal numbers the lower positions win.
     return np.sort(np.argsort(-size, axis=2, kind="stable")[..., :depth], axis=2)
-
-
-def _flip_sets(bits: int, depth: int) -> NDArray[np.int64]:
-    """Return (depth, bits) sets of bits to flip by rank of margin, the likeliest first.
-
-    Margins of a random query are spread evenly near 0, so the expected cost of flipping rank ``r`` (from 1)
-    grows with r (r + 1) (Lv et al., section 4.5).
-    """
-    sets = (np.arange(1 << bits)[:, None] >> np.arange(bits)) & 1
-    rank = np.arange(1, bits + 1)
-    order = np.argsort(sets @ (rank * (rank + 1)), kind="stable")
-    likeliest: NDArray[np.int64] = sets[order[:depth]]
-    return likeliest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,7 @@ from memory.index.buckets import Buckets, build_buckets
 from memory.index.effort import EXACT, USUAL, Effort
 from memory.index.files import IndexFile
 from memory.index.hashing import (
-    FAMILIES,
     SKETCH_WORDS,
-    Family,
     HashFunctions,
     Sketches,
     differing_bits,
@@ -71,7 +69,6 @@ class LSHIndex(RowIndex[_LSHState]):
 
     Args:
         dim: length of a vector.
-        family: family of the hash functions; ``"cross-polytope"`` finds more for the same work.
         expected: expected number of rows; ten times more or fewer still works, but slower.
         functions: number of hash functions.
         tables: number of their pairs.
@@ -81,19 +78,17 @@ class LSHIndex(RowIndex[_LSHState]):
         seed: seed of the hash functions.
 
     Attributes:
-        dim, family, expected, functions, tables, probes, rerank, seed: as given.
+        dim, expected, functions, tables, probes, rerank, seed: as given.
     """
 
     kind = "lsh-hadamard"
     reads = "buckets"
-    words: ClassVar[dict[str, tuple[str, ...]]] = {"family": FAMILIES}
     numbers = ("expected", "functions", "tables", "probes", "rerank", "seed")
 
     def __init__(
         self,
         dim: int,
         *,
-        family: Family = "cross-polytope",
         expected: int = 200_000,
         functions: int = 20,
         tables: int = 20,
@@ -109,17 +104,16 @@ class LSHIndex(RowIndex[_LSHState]):
         if not 2 <= functions <= 24:
             raise ValueError(f"functions must be from 2 to 24 (64 bytes of codes), got {functions}")
         bits = min(max(math.floor(math.log2(expected) / 2), 4), 12)
-        self.family: Family = family
         self.expected = expected
         self.functions = functions
         self.tables = tables
-        self.probes = probes if probes is not None else (640 if family == "cross-polytope" else 3000)
+        self.probes = 640 if probes is None else probes
         if self.probes < 1:
             raise ValueError(f"probes must be at least 1, got {probes}")
         self.rerank = rerank
         self.seed = seed
         self._pairs = function_pairs(functions, tables)
-        self._hash = HashFunctions(family, dim, functions, bits, seed)
+        self._hash = HashFunctions(dim, functions, bits, seed)
         self._merging = threading.Lock()
         #: Compiled tables of one state.
         self._compiled: tuple[_LSHState, CompiledTables | None] | None = None
@@ -186,7 +180,7 @@ class LSHIndex(RowIndex[_LSHState]):
         """Compute codes and sketches of the rows that have none yet."""
         for first in range(len(state.codes), stop, _ROWS_AT_ONCE):
             vectors = to_float32(state.rows.vectors.between(first, min(first + _ROWS_AT_ONCE, stop)))
-            hashed = hash_rows(self._hash, vectors) if self.family == "cross-polytope" else None
+            hashed = hash_rows(self._hash, vectors)
             codes, sketches = self._hash.hash(vectors) if hashed is None else hashed
             state.sketches.append(sketches)
             state.codes.append(codes)
@@ -219,15 +213,14 @@ class LSHIndex(RowIndex[_LSHState]):
         known = self._compiled
         if known is None or known[0] is not state:
             tables = None
-            if self.family == "cross-polytope" and state.buckets:
+            if state.buckets:
                 tables = CompiledTables.of(self._hash, self._pairs, state.buckets, state.sketches.parts)
             self._compiled = known = state, tables
         return known[1]
 
     def _depth(self, probes: int) -> int:
         """Return the number of values per function that the probes are chosen from."""
-        depth = min(max(8, math.isqrt(4 * probes // (3 * self.tables)) + 1), 1 << self._hash.bits)
-        return min(depth, self._hash.width) if self.family == "cross-polytope" else depth
+        return min(max(8, math.isqrt(4 * probes // (3 * self.tables)) + 1), self._hash.width)
 
     def _usual(self, aim: float) -> Effort:
         if aim <= USUAL:

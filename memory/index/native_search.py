@@ -84,7 +84,6 @@ class CompiledTables:
         """Return the search over some tables, or ``None`` if nothing can be compiled.
 
         Args:
-            functions: of the family ``"cross-polytope"``.
             pairs: functions of each table.
             sketches: sketches of at least their rows, in both parts.
         """
@@ -134,11 +133,7 @@ class CompiledTables:
 
 
 def hash_rows(functions: HashFunctions, vectors: Floats) -> tuple[Codes, Sketches] | None:
-    """Return the codes and sketches of (rows, dim) vectors, or ``None`` if nothing can be compiled.
-
-    Args:
-        functions: of the family ``"cross-polytope"``.
-    """
+    """Return the codes and sketches of (rows, dim) vectors, or ``None`` if nothing can be compiled."""
     function = _function("lsh_hash")
     if function is None:
         return None

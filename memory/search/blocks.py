@@ -138,7 +138,7 @@ class SimilarBlocks:
         blocks = max(1, len(rows) // BLOCK)
         # Two functions together have about as many values as there are blocks.
         bits = min(max(math.ceil(math.log2(blocks) / 2), 2), 10)
-        functions = HashFunctions("cross-polytope", self.dim, _FUNCTIONS, bits, seed=0)
+        functions = HashFunctions(self.dim, _FUNCTIONS, bits, seed=0)
         parts = [rows[:0, None].astype(np.uint16).repeat(_FUNCTIONS, axis=1)]
         for start in range(0, len(rows), _PORTION):
             vectors = self._vectors[rows[start : start + _PORTION]].astype(np.float32)

@@ -26,17 +26,16 @@ class LocalEngine:
     Args:
         job: job of all workers.
         workers: number of workers.
-        threads: threads per worker; ``None``: cores divided by workers.
 
     Raises:
         ValueError: less than one worker.
     """
 
-    def __init__(self, job: Job, workers: int, *, threads: int | None = None) -> None:
+    def __init__(self, job: Job, workers: int) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
         self.workers = workers
-        self._job, self._threads = job, threads or max(1, usable_cores() // workers)
+        self._job, self._threads = job, max(1, usable_cores() // workers)
         # A fork of this process would inherit locks of missing threads and could not use CUDA. A fork server
         # imports the job's module once for all workers.
         methods = multiprocessing.get_all_start_methods()

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perception.config import Limits
+from perception.config import AnchorConfig, CentreConfig, Limits
 from perception.geometry import BirdsEyeGrid
+from perception.model.anchors import AnchorHead
 from perception.model.canvas import CanvasBackbone, CanvasEncoder, canvas_section
+from perception.model.centres import CentreGroupsHead
 from perception.model.network import Network
 from perception.nms import rotated_nms
 from perception.run.program import Steps
@@ -192,3 +194,66 @@ class CanvasSteps(
         )
         fullest = torch.bincount(found.groups[kept]).max() if self.most_by_group and len(kept) else len(kept)
         return result._replace(counts=Limits(found.peaks, 0, int(fullest)))
+
+
+class AnchorSteps(CanvasSteps):
+    """Steps of an :class:`~perception.model.anchors.AnchorNetwork`.
+
+    Args:
+        network: folded.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        head, section = network.get_submodule("head"), network.config.backbone
+        assert isinstance(head, AnchorHead)
+        assert isinstance(section, AnchorConfig)
+        self.anchor_head, self.per_class = head, section.per_class
+
+    def candidates(self, features: Tensor) -> Candidates:
+        """Return the best anchors of a map (1, C, H, W) that reach the score threshold."""
+        found = self.anchor_head(features, self.config.head.top_k)
+        threshold = self.config.nms.score_threshold
+        if self.per_class:
+            rows, labels = (found.scores > threshold).nonzero().unbind(1)
+            peaks = len(rows.unique())
+            return Candidates(found.boxes[rows], found.scores[rows, labels], labels, labels, peaks=peaks)
+        scores, labels = found.scores.max(1)
+        rows = (scores >= threshold).nonzero()[:, 0]
+        groups = torch.zeros_like(rows)
+        return Candidates(found.boxes[rows], scores[rows], labels[rows], groups, peaks=len(rows))
+
+
+class CentreSteps(CanvasSteps):
+    """Steps of a :class:`~perception.model.centres.CentreNetwork`.
+
+    Args:
+        network: folded.
+    """
+
+    most_by_group = True
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        head, section = network.get_submodule("head"), network.config.backbone
+        assert isinstance(head, CentreGroupsHead)
+        assert isinstance(section, CentreConfig)
+        self.centre_head, self.limits_m = head, section.centres_m
+
+    def candidates(self, features: Tensor) -> Candidates:
+        """Return the peaks of each group of (1, C, H, W) above the score threshold and within the limits."""
+        found, peaks = [], 0
+        for row, group in enumerate(self.centre_head(features, self.config.head.top_k)):
+            sure = group.scores > self.config.nms.score_threshold
+            peaks = max(peaks, int(sure.sum()))
+            # Sizes are exponentials and may overflow.
+            good = sure & group.boxes.isfinite().all(1)
+            if self.limits_m is not None:
+                limits = group.boxes.new_tensor(self.limits_m)
+                centre = group.boxes[:, :3]
+                good &= ((centre >= limits[:3]) & (centre <= limits[3:])).all(1)
+            groups = torch.full_like(group.labels, row)
+            parts = (*group[:3], groups, *(() if group.velocities is None else (group.velocities,)))
+            found.append([part[good] for part in parts])
+        boxes, scores, labels, groups, *rest = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return Candidates(boxes, scores, labels, groups, rest[0] if rest else None, peaks)

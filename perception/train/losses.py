@@ -42,18 +42,15 @@ class HeatTargets(NamedTuple):
 _POSITIVE = 0.4
 
 
-def heat_targets(
-    head: CentreHead, batch: Batch, map_shape: tuple[int, int], peaks: Tensor | None = None
-) -> HeatTargets:
+def heat_targets(head: CentreHead, batch: Batch, map_shape: tuple[int, int]) -> HeatTargets:
     """Return Gaussians around object centres.
 
     Args:
         head: geometry and classes.
         batch: ground truth.
         map_shape: rows and columns of the heat map.
-        peaks: (B, M, 2) x and y of the Gaussians' centres, metres; None: the objects' centres.
     """
-    peaks = batch.boxes[..., :2] if peaks is None else peaks
+    peaks = batch.boxes[..., :2]
     rows, columns = map_shape
     device = batch.boxes.device
     classes = len(head.config.classes)
@@ -336,7 +333,6 @@ def network_losses(
     generator: torch.Generator,
     ranks: Ranks = ALONE,
     *,
-    peaks: Tensor | None = None,
     teacher: Network | None = None,
     teacher_classes: Sequence[str] = (),
 ) -> dict[str, Tensor]:
@@ -348,13 +344,12 @@ def network_losses(
         batch: ground truth.
         generator: of disturbed boxes.
         ranks: processes that train together.
-        peaks: centres of the heat maps, see :func:`heat_targets`.
         teacher: network from :func:`~perception.train.teacher.load_teacher`.
         teacher_classes: classes that it teaches; empty: all.
     """
     maps = network.maps(pillars)
     rows, columns = maps.heat_logits.shape[2:]
-    targets = heat_targets(network.head, batch, (rows, columns), peaks)
+    targets = heat_targets(network.head, batch, (rows, columns))
     ignored = targets.ignored
     if batch.unlabelled.shape[1]:
         ignored = ignored | _unlabelled(batch, len(network.head.config.classes))

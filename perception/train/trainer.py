@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils import parametrize
@@ -28,12 +31,22 @@ from perception.train.headings import fix_headings
 from perception.train.log import TrainingLog, training_progress
 from perception.train.losses import LOSS_WEIGHTS, network_losses
 from perception.train.ranks import ALONE, Ranks
-from perception.train.seeds import seed_everything
 from perception.train.synchronised_norm import synchronise_norms
 from perception.train.teacher import load_teacher
 from perception.train.transfer import Transfer
 from sparse_core.common.interruption import Interrupted, StopRequest, stop_requests
 from sparse_core.common.libraries import module_available
+
+
+def seed_everything(seed: int) -> None:
+    """Seed all random generators and choose deterministic convolutions."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
 
 #: Called with the step, all steps, and the loss.
 OnLog = Callable[[int, int, float], None]

@@ -25,32 +25,18 @@ from sparse_core.attention.patterns.description import PatternDescription
 from sparse_core.attention.patterns.distance import from_distance
 from sparse_core.attention.patterns.masks import from_block_mask, from_token_mask
 from sparse_core.attention.patterns.pattern import BlockPattern
-from sparse_core.attention.pruning.average import BlockImportance
-from sparse_core.attention.pruning.importance import block_importance
-from sparse_core.attention.pruning.layer import PrunableAttention
-from sparse_core.attention.pruning.pruner import AttentionPruner
-from sparse_core.attention.pruning.report import LayerPruning, PruningReport
-from sparse_core.attention.pruning.schedule import DensitySchedule, LinearDensity
-from sparse_core.attention.pruning.selection import patterns_from_importance
 from sparse_core.attention.scores import ScoreFunction, alibi, relative_positions, soft_cap
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
 __all__ = [
     "AttentionImpl",
-    "AttentionPruner",
     "AttentionResult",
-    "BlockImportance",
     "BlockPattern",
-    "DensitySchedule",
     "DynamicBlocks",
     "FeedForward",
-    "LayerPruning",
     "LearnedBlocks",
-    "LinearDensity",
     "PatternCache",
     "PatternDescription",
-    "PrunableAttention",
-    "PruningReport",
     "ScoreFunction",
     "Selector",
     "SparseAttention",
@@ -60,7 +46,6 @@ __all__ = [
     "TopKBlocks",
     "alibi",
     "bigbird",
-    "block_importance",
     "documents",
     "dynamic_blocks",
     "from_block_mask",
@@ -70,7 +55,6 @@ __all__ = [
     "gathered_attention",
     "global_tokens",
     "local_window",
-    "patterns_from_importance",
     "per_sequence",
     "random_blocks",
     "relative_positions",

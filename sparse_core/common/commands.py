@@ -68,7 +68,10 @@ class _CommandParsers:
 
     def add_parser(self, name: str, **options: Any) -> Any:
         """Add the parser of a command, see ``argparse``."""
-        return self._commands.add_parser(name, help=self._help, description=self._help, **options)
+        # An abbreviation would read --limit, which does not exist, as --limits.
+        return self._commands.add_parser(
+            name, help=self._help, description=self._help, allow_abbrev=False, **options
+        )
 
 
 def run_program(program: str, run: Callable[[], int]) -> int:

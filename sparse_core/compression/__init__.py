@@ -1,13 +1,10 @@
 """Compression: n:m pruning, then few bits per kept value, in files close to the theoretical size.
 
 ``compress_model`` packs the weights of a model, ``save_compressed`` and ``load_compressed`` store them, and
-``compressed_layers`` runs Linear and Conv2d layers from the packed form. ``MaskCache`` and
-``IncrementalMask`` hold masks that change during training.
+``compressed_layers`` runs Linear and Conv2d layers from the packed form.
 """
 
 from sparse_core.compression.calibrate import CalibratedLayer, CalibrationReport, prune_in_one_pass
-from sparse_core.compression.incremental import IncrementalMask, MaskUpdate
-from sparse_core.compression.mask_cache import CacheStatistics, MaskCache, PatternId, repeated_mask
 from sparse_core.compression.model import compress_model
 from sparse_core.nm.layers.assembly import compressed_layers
 from sparse_core.nm.layers.compressed_layers import CompressedConv2d, CompressedLinear
@@ -22,7 +19,6 @@ from sparse_core.nm.packing.quantisation import GroupQuantised, quantise_groups
 from sparse_core.nm.packing.report import CompressionReport, LayerCompression
 
 __all__ = [
-    "CacheStatistics",
     "CalibratedLayer",
     "CalibrationReport",
     "Codebook",
@@ -34,12 +30,8 @@ __all__ = [
     "CompressedWeight",
     "CompressionReport",
     "GroupQuantised",
-    "IncrementalMask",
     "LayerCompression",
-    "MaskCache",
-    "MaskUpdate",
     "MatrixView",
-    "PatternId",
     "compress",
     "compress_model",
     "compressed_layers",
@@ -47,6 +39,5 @@ __all__ = [
     "load_compressed",
     "prune_in_one_pass",
     "quantise_groups",
-    "repeated_mask",
     "save_compressed",
 ]

@@ -21,11 +21,6 @@ def best_entries(scores: Tensor, count: int) -> Tensor:
     return above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= missing))
 
 
-def nan_first(scores: Tensor) -> Tensor:
-    """Return detached scores to rank by; NaN counts as the largest, so that it stays visible."""
-    return torch.where(scores.isnan(), float("inf"), scores.detach())
-
-
 def best_by_row(scores: Tensor, counts: Tensor, most: int) -> Tensor:
     """Return (P, W) bool with the ``counts`` (P, 1) largest scores per row; ties go to the first.
 

@@ -1,8 +1,8 @@
 """Sparse matrices: validated formats, and conversions between them and torch, scipy and dense matrices."""
 
 # Importing describe, convert (through files) and algebra registers their operations.
+import sparse_core.formats.algebra
 import sparse_core.formats.summary.describe  # noqa: F401
-from sparse_core.formats.algebra import hstack, kron, tril, triu, vstack
 from sparse_core.formats.assemble import Assembled, assemble_csr
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.bsr import BSR
@@ -33,12 +33,7 @@ __all__ = [
     "SparseMatrix",
     "assemble_csr",
     "choose_format",
-    "hstack",
     "index_dtype_for",
-    "kron",
     "load_matrix",
     "save_matrix",
-    "tril",
-    "triu",
-    "vstack",
 ]

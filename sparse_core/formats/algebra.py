@@ -1,13 +1,11 @@
-"""Sums, elementwise products, rows, diagonals, triangles and stacks, for all formats through CSR.
+"""Sums, elementwise products, rows and diagonals, for all formats through CSR.
 
 Results are bitwise reproducible on every device, and gradients reach the values of all operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from itertools import accumulate
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -27,7 +25,12 @@ from sparse_core.formats.indexing import (
 def add(a: SparseMatrix, b: SparseMatrix) -> CSR:
     """Return ``a + b`` in the promoted type, with an entry wherever either has one."""
     _check_same_shape(a, b)
-    return _sum_at_corners([a, b], [(0, 0), (0, 0)], a.shape)
+    left, right = a.to(CSR), b.to(CSR)
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    row = torch.cat([left.row_indices().long(), right.row_indices().long()])
+    col = torch.cat([left.col.long(), right.col.long()])
+    values = concatenate(left.values.to(dtype), right.values.to(dtype))
+    return COO(row, col, values, a.shape, validate=False).to(CSR)
 
 
 def multiply(a: SparseMatrix, b: SparseMatrix) -> CSR:
@@ -43,7 +46,8 @@ def multiply(a: SparseMatrix, b: SparseMatrix) -> CSR:
     both = ((row[1:] == row[:-1]) & (col[1:] == col[:-1])).nonzero().squeeze(1)
     values = left.values[order[both]] * right.values[order[both + 1] - left.nnz]
     dtype = index_dtype_for(*a.shape, len(both))
-    return _csr(row[both].to(dtype), col[both].to(dtype), values, a.shape)
+    row_ptr = pointers_from_rows(row[both].to(dtype), a.shape[0])
+    return CSR(row_ptr, col[both].to(dtype), values, a.shape, validate=False)
 
 
 def at_entries(matrix: SparseMatrix, dense: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> CSR:
@@ -85,136 +89,11 @@ def diagonal(matrix: SparseMatrix, k: int) -> Tensor:
     )
 
 
-def tril(matrix: SparseMatrix, k: int = 0) -> CSR:
-    """Return the lower triangle as CSR: the entries on and below the k-th diagonal.
-
-    Args:
-        matrix: any format.
-        k: 0 is the main diagonal, a positive number lies above it.
-    """
-    return _keep_diagonals(matrix, lambda above: above <= k)
-
-
-def triu(matrix: SparseMatrix, k: int = 0) -> CSR:
-    """Return the upper triangle as CSR: the entries on and above the k-th diagonal.
-
-    Args:
-        matrix: any format.
-        k: 0 is the main diagonal, a positive number lies above it.
-    """
-    return _keep_diagonals(matrix, lambda above: above >= k)
-
-
-def vstack(matrices: Sequence[SparseMatrix]) -> CSR:
-    """Stack matrices vertically, as CSR of the promoted type.
-
-    Args:
-        matrices: at least one, of any formats, on one device, with the same number of columns.
-
-    Raises:
-        TypeError: not a sparse matrix.
-        ValueError: no matrix, or columns or devices that differ.
-    """
-    columns = _common_size(matrices, axis=1)
-    *tops, rows = accumulate((matrix.shape[0] for matrix in matrices), initial=0)
-    return _sum_at_corners(matrices, [(top, 0) for top in tops], (rows, columns), is_coalesced=True)
-
-
-def hstack(matrices: Sequence[SparseMatrix]) -> CSR:
-    """Stack matrices horizontally, as CSR of the promoted type.
-
-    Args:
-        matrices: at least one, of any formats, on one device, with the same number of rows.
-
-    Raises:
-        TypeError: not a sparse matrix.
-        ValueError: no matrix, or rows or devices that differ.
-    """
-    rows = _common_size(matrices, axis=0)
-    *lefts, columns = accumulate((matrix.shape[1] for matrix in matrices), initial=0)
-    return _sum_at_corners(matrices, [(0, left) for left in lefts], (rows, columns))
-
-
-def kron(a: SparseMatrix, b: SparseMatrix) -> CSR:
-    """Return the Kronecker product as CSR of the promoted type.
-
-    Args:
-        a: (M, N), any format.
-        b: (P, Q), any format, on the device of ``a``.
-
-    Returns:
-        (M P, N Q), with an entry for every pair of entries.
-
-    Raises:
-        TypeError: an operand is not a sparse matrix.
-        ValueError: devices that differ.
-    """
-    _check_matrices([a, b])
-    (p, q), left, right = b.shape, a.to(CSR), b.to(CSR)
-    shape = (a.shape[0] * p, a.shape[1] * q)
-    row = left.row_indices().long()[:, None] * p + right.row_indices().long()
-    col = left.col.long()[:, None] * q + right.col.long()
-    values = left.values[:, None] * right.values
-    row, col, values = (part.reshape(-1) for part in (row, col, values))
-    return COO(row, col, values, shape, validate=False).to(CSR)
-
-
-def _sum_at_corners(
-    matrices: Sequence[SparseMatrix],
-    corners: Sequence[tuple[int, int]],
-    shape: tuple[int, int],
-    *,
-    is_coalesced: bool | None = None,
-) -> CSR:
-    # Sum matrices in a matrix of ``shape``, each with its upper left corner at a given position.
-    parts = [matrix.to(CSR) for matrix in matrices]
-    dtype = reduce(torch.promote_types, (part.dtype for part in parts))
-    moved = list(zip(parts, corners, strict=True))
-    row = torch.cat([part.row_indices().long() + down for part, (down, _) in moved])
-    col = torch.cat([part.col.long() + right for part, (_, right) in moved])
-    values = concatenate(*(part.values.to(dtype) for part in parts))
-    return COO(row, col, values, shape, is_coalesced=is_coalesced, validate=False).to(CSR)
-
-
-def _keep_diagonals(matrix: SparseMatrix, keep: Callable[[Tensor], Tensor]) -> CSR:
-    # Keep entries by their distance above the main diagonal.
-    _check_matrices([matrix])
-    csr = matrix.to(CSR)
-    row = csr.row_indices()
-    kept = keep(csr.col.long() - row.long()).nonzero().squeeze(1)
-    row, col, values = (part.index_select(0, kept) for part in (row, csr.col, csr.values))
-    return _csr(row, col, values, csr.shape)
-
-
-def _csr(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> CSR:
-    return CSR(pointers_from_rows(row, shape[0]), col, values, shape, validate=False)
-
-
 def _check_same_shape(a: SparseMatrix, b: SparseMatrix) -> None:
-    _check_matrices([a, b])
+    if a.device != b.device:
+        raise ValueError(f"matrices are on {a.device} and {b.device}: move them to one with .to")
     if a.shape != b.shape:
         raise ValueError(f"matrices must have the same shape, got {a.shape} and {b.shape}")
-
-
-def _check_matrices(matrices: Sequence[SparseMatrix]) -> None:
-    for matrix in matrices:
-        if not isinstance(matrix, SparseMatrix):
-            raise TypeError(f"expected a sparse matrix, got {type(matrix).__name__}")
-        if matrix.device != matrices[0].device:
-            raise ValueError(
-                f"matrices are on {matrices[0].device} and {matrix.device}: move them to one with .to"
-            )
-
-
-def _common_size(matrices: Sequence[SparseMatrix], *, axis: int) -> int:
-    _check_matrices(matrices)
-    sizes = {matrix.shape[axis] for matrix in matrices}
-    if len(sizes) != 1:
-        shapes = ", ".join(str(matrix.shape) for matrix in matrices) or "none"
-        raise ValueError(
-            f"expected matrices with the same number of {'columns' if axis else 'rows'}, got {shapes}"
-        )
-    return sizes.pop()
 
 
 operations.add = add

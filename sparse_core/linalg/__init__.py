@@ -1,11 +1,5 @@
 """Products, factorisations and solvers of sparse matrices."""
 
-from sparse_core.linalg.batched import BatchedCholesky, BatchedLU, batched_cholesky, batched_lu
-from sparse_core.linalg.eigen import EigenResult, lobpcg
-from sparse_core.linalg.factorisation.approximate_inverse import (
-    ApproximateInverse,
-    sparse_approximate_inverse,
-)
 from sparse_core.linalg.factorisation.cholesky_incomplete import ICFactors, ic0
 from sparse_core.linalg.factorisation.colouring import MulticolourOrder, multicolour_order
 from sparse_core.linalg.factorisation.direct import CholeskyFactors, LUFactors, cholesky, lu
@@ -15,7 +9,6 @@ from sparse_core.linalg.krylov import (
     bicgstab,
     cg,
     gmres,
-    lsqr,
     minres,
     save_convergence_picture,
     solve,
@@ -26,21 +19,15 @@ from sparse_core.linalg.preconditioners.multigrid import (
     MultigridLevel,
     algebraic_multigrid,
 )
-from sparse_core.linalg.preconditioners.near_nullspace import rigid_body_modes
 from sparse_core.linalg.preconditioners.relaxation import GaussSeidel, Jacobi, gauss_seidel, jacobi
 from sparse_core.linalg.products import sddmm, spmm, spmv
 from sparse_core.linalg.spgemm import spgemm
 from sparse_core.linalg.triangular import triangular_solve
-from sparse_core.linalg.tridiagonal import tridiagonal_solve
 
 __all__ = [
     "AlgebraicMultigrid",
-    "ApproximateInverse",
     "ApproximateSolver",
-    "BatchedCholesky",
-    "BatchedLU",
     "CholeskyFactors",
-    "EigenResult",
     "FactorisationReport",
     "GaussSeidel",
     "ICFactors",
@@ -52,8 +39,6 @@ __all__ = [
     "Preconditioner",
     "SolveResult",
     "algebraic_multigrid",
-    "batched_cholesky",
-    "batched_lu",
     "bicgstab",
     "cg",
     "cholesky",
@@ -63,19 +48,14 @@ __all__ = [
     "ilu0",
     "iluk",
     "jacobi",
-    "lobpcg",
-    "lsqr",
     "lu",
     "minres",
     "multicolour_order",
-    "rigid_body_modes",
     "save_convergence_picture",
     "sddmm",
     "solve",
-    "sparse_approximate_inverse",
     "spgemm",
     "spmm",
     "spmv",
     "triangular_solve",
-    "tridiagonal_solve",
 ]

@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-
-from sparse_core.dynamic import SparseMomentum
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOT = Path(__file__).with_name("public_surface.txt")
@@ -53,10 +50,7 @@ def parameters(value: object) -> str:
 
 
 def defined_methods(owner: type) -> Iterator[str]:
-    """Public methods in the order of their names, without those that a base defines.
-
-    `torch.optim.Optimizer` puts an inherited `step` into the class of its first instance.
-    """
+    """Public methods in the order of their names, without those that a base defines."""
     for name, function in sorted(vars(owner).items()):
         if name.startswith("_"):
             continue
@@ -92,12 +86,6 @@ def test_public_surface_is_the_snapshot() -> None:
 def test_every_package_has_public_names(package: str) -> None:
     lines = SNAPSHOT.read_text(encoding="utf-8").splitlines()
     assert sum(line.startswith(f"{package}.") for line in lines) > 100
-
-
-def test_an_instance_of_an_optimizer_adds_no_public_method() -> None:
-    before = list(defined_methods(SparseMomentum))
-    SparseMomentum([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    assert list(defined_methods(SparseMomentum)) == before
 
 
 def test_every_all_is_complete_and_resolves(source_files: dict[str, Path]) -> None:

@@ -33,17 +33,7 @@ from sparse_core.dynamic.rigl.fan_in import fan_in_product
 from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.formats import CSR
 from sparse_core.formats.assemble import assemble_csr
-from sparse_core.linalg import (
-    cg,
-    cholesky,
-    gauss_seidel,
-    sddmm,
-    spgemm,
-    spmm,
-    spmv,
-    triangular_solve,
-    tridiagonal_solve,
-)
+from sparse_core.linalg import cg, gauss_seidel, sddmm, spgemm, spmm, spmv, triangular_solve
 from sparse_core.linalg.structure import row_of_entry
 from sparse_core.nm import NMPattern, PackedNM, nm_mask
 from sparse_core.nm.layers.rounding import quantise_input
@@ -304,9 +294,6 @@ EXAMPLES: dict[str, Example] = {
     "cg": Example(
         lambda n: (normal(n), dominant(n)), lambda impl, b, a: (cg(a, b, impl=impl).x,), tolerance=1e-4
     ),
-    "cholesky": Example(
-        lambda n: (normal(n, 2), dominant(n)), lambda impl, b, a: (cholesky(csr(a), impl=impl).solve(b),)
-    ),
     "fan_in_product": Example(
         lambda n: (normal(n, 40), normal(33 * 5), listed(33, 5, 40).clamp_min(0).flatten(), normal(33)),
         lambda impl, x, values, columns, bias: (fan_in_product(x, values, columns, 33, bias, impl=impl),),
@@ -379,10 +366,5 @@ EXAMPLES: dict[str, Example] = {
         lambda n: (dominant(n), normal(n, 3)),
         lambda impl, dense, b: (triangular_solve(csr(dense), b, impl=impl),),
         differentiated=2,
-    ),
-    "tridiagonal_solve": Example(
-        lambda n: (normal(3, n), 6 + normal(3, n), normal(3, n), normal(3, n)),
-        lambda impl, *bands: (tridiagonal_solve(*bands, impl=impl),),
-        differentiated=4,
     ),
 }

@@ -14,7 +14,6 @@ SCRIPT = Path(__file__).with_name("compare_ops.py")
 #: Of a GPU alone, and of a library or a processor's instructions that need not be there.
 NOT_ON_A_CPU = {("nm_linear", "vendor"), ("nm_linear", "cuda"), ("sparse_attention", "cuda")}
 OPTIONAL = {
-    ("cholesky", "vendor"),
     ("nm_linear", "cpu"),
     ("sddmm", "cpu"),
     ("sparse_attention", "fa4"),

@@ -12,7 +12,7 @@ import pytest
 
 from perception.budget import default_levels
 from perception.cli import main
-from sparse_core.dynamic.inference import energy
+from sparse_core.dynamic import energy
 
 
 @pytest.fixture

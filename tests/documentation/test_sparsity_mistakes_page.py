@@ -34,7 +34,7 @@ def commands() -> list[Any]:
 
 def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page_text(), flags=re.DOTALL)
-    assert len(blocks) == 11
+    assert len(blocks) == 10
     names: dict[str, Any] = {}
     printed = []
     torch.manual_seed(0)
@@ -43,7 +43,7 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     for block in blocks:
         exec(compile(block, "sparsity-mistakes.md", "exec"), names)
         printed.append(capsys.readouterr().out)
-    wrong, imbalance, _update, remedy, moved, pruned, hardware, unstable, summed, _reads, size = printed
+    wrong, imbalance, _update, moved, pruned, hardware, unstable, summed, _reads, size = printed
     description = names["matrix"].describe()
     assert description.format_nbytes["CSR"] > 256 * 256 * 4
     assert "choice" in wrong
@@ -51,9 +51,6 @@ def test_examples_run_and_show_what_the_page_says(capsys: pytest.CaptureFixture[
     assert re.search(r"Gini 0\.[3-9]", imbalance)
     assert names["padding"] > 3
     assert 0 < names["flipped"] < 0.2
-    assert names["flips"]["averaged"] < 0.25 * names["flips"]["chosen anew"]
-    assert names["cache"].statistics.hits == 9
-    assert "hit rate" in remedy
     assert_like_the_page(moved)
     assert "output error" in pruned
     assert "unpacked" in hardware

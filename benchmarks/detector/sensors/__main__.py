@@ -7,8 +7,12 @@
 
 ``pack`` needs the data and the extra ``simulate``; ``train`` needs the packed files only. A job names the
 sensors that its training leaves out, joined by ``+``; ``all`` leaves out none. Both sides of DAIR-V2X see the
-same junction and the same cars at the same time, so a fair training leaves out both. ``score`` evaluates each
-training on the sensors that it left out, and the shipped weights on all.
+same junction and the same cars at the same time, so a fair training leaves out both. ``nuscenes-late`` leaves
+out the last ten frames of nuScenes' scene. ``score`` evaluates each training on the sensors that it left out,
+and the shipped weights on all.
+
+With ``--config perception/configs/pointpillars-ten.yaml`` for ``pack`` and ``train``, frames have ten
+classes, past sweeps and velocities; ``perceive eval`` evaluates such weights.
 Data: ``$SPARSIGHT_DATA``, by default ``../shared/data``, with ``kitti``, ``nuscenes`` and ``dair_v2x``.
 """
 
@@ -20,8 +24,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.detector.sensors.sources import SIMULATED, SOURCES, real_frames, simulated_frames
+from benchmarks.detector.sensors.sources import (
+    LATE_NUSCENES,
+    SIMULATED,
+    SOURCES,
+    drive_frames,
+    real_frames,
+    simulated_frames,
+)
 from benchmarks.lib.environment import data_root
+from perception.config import TrainConfig, load_config
 
 _VALIDATION = "validation.txt"
 
@@ -41,7 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     train.add_argument("--work", type=Path, required=True, help="folder of checkpoints")
     train.add_argument("--out", type=Path, required=True, help="folder for weights")
     train.add_argument("--jobs", nargs="+", default=["all"], help="sensors left out, joined by +; or all")
-    train.add_argument("--config", type=Path, default=Path(__file__).with_name("recipe.yaml"))
     train.add_argument("--steps", type=int, default=0, help="default: as many as fit")
     train.add_argument("--most", type=int, default=5500, help="largest number of steps (default: 5500)")
     train.add_argument("--probe", type=int, default=60, help="steps to measure the time of one")
@@ -54,6 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="start from shipped weights that have not seen the left-out sensors",
     )
     train.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    for command in (pack, train):
+        command.add_argument(
+            "--config",
+            type=Path,
+            default=Path(__file__).with_name("recipe.yaml"),
+            help="training configuration (default: recipe.yaml here, of pointpillars-anywhere)",
+        )
     score = commands.add_parser("score", help="evaluate weights on sensors that they left out")
     score.add_argument("--weights", type=Path, required=True, help="folder that train wrote")
     score.add_argument(
@@ -64,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if options.command == "pack":
-        _pack(options.data, options.out)
+        _pack(options.data, options.out, load_config(TrainConfig, options.config))
     elif options.command == "train":
         _train(options, started)
     else:
@@ -74,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _pack(data: Path, out: Path) -> None:
+def _pack(data: Path, out: Path, config: TrainConfig) -> None:
     """Write one file per source; existing files are kept."""
     from benchmarks.detector.sensors.archive import write_frames
 
@@ -82,17 +100,20 @@ def _pack(data: Path, out: Path) -> None:
     (out / _VALIDATION).write_text((data / "kitti/ImageSets/val.txt").read_text())
     for name in SOURCES:
         if not (path := out / f"{name}.xz").exists():
-            write_frames(path, real_frames(data, name))
+            write_frames(path, real_frames(data, name, config))
+    if config.detector.pillars.sweeps > 1 and not (path := out / "drives.xz").exists():
+        write_frames(path, drive_frames(data, config))
     for beams, count in SIMULATED.items():
         if not (path := out / f"simulated-{beams}.xz").exists():
-            write_frames(path, list(simulated_frames(beams, range(1000 * beams, 1000 * beams + count))))
+            seeds = range(1000 * beams, 1000 * beams + count)
+            write_frames(path, list(simulated_frames(beams, seeds, config)))
 
 
 def _train(options: argparse.Namespace, started: float) -> None:
     from benchmarks.detector.sensors.training import TrainingOptions, train_all
 
     jobs = [() if job == "all" else tuple(job.split("+")) for job in options.jobs]
-    unknown = sorted({name for job in jobs for name in job} - SOURCES.keys())
+    unknown = sorted({name for job in jobs for name in job} - SOURCES.keys() - {LATE_NUSCENES})
     if unknown:
         raise SystemExit(f"unknown sensors {', '.join(unknown)}; choose from {', '.join(SOURCES)} or all")
     reports = train_all(

@@ -126,7 +126,7 @@ def score_all(data: Path, weights: Path, also: Sequence[str]) -> dict[str, dict[
     jobs: list[tuple[str, str, str | None]] = []
     for report in json.loads((weights / "training.json").read_text()):
         file = str(weights / f"{report['name']}.safetensors")
-        jobs += [(file, sensor, None) for sensor in report["without"]]
+        jobs += [(file, sensor, None) for sensor in report["without"] if sensor in SOURCES]
         also = also if report["without"] else [*also, file]
     for name in also:
         jobs += [(name, sensor, "val" if sensor == "kitti" else None) for sensor in SOURCES]

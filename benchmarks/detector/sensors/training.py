@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.detector.sensors.archive import read_frames
-from benchmarks.detector.sensors.sources import CLASSES, SOURCES
+from benchmarks.detector.sensors.sources import LATE_FRAMES, LATE_NUSCENES, SOURCES
 from perception.checkpoints.weights import save_weights
 from perception.config import TrainConfig, load_config
 from perception.train.data.frames import LoadedFrames, TrainingFrame, class_counts
@@ -29,7 +29,10 @@ from sparse_core.common.files import replacing
 
 #: Sensors that shipped weights have seen, the most general weights first. A training starts from weights that
 #: have not seen what it leaves out, or from random ones.
-_SEEN = {"pointpillars-anywhere": {"kitti", "nuscenes"}, "pointpillars-kitti": {"kitti"}}
+_SEEN = {
+    "pointpillars-anywhere": {"kitti", "nuscenes", LATE_NUSCENES},
+    "pointpillars-kitti": {"kitti"},
+}
 #: Peak learning rate of trainings that start from finished weights.
 _FINE_TUNE_RATE = 0.0015
 _STEPS_FILE = "steps.json"
@@ -45,7 +48,7 @@ class TrainingOptions:
         packed: folder of files of :mod:`benchmarks.detector.sensors.archive`.
         work: folder of the runs, with their checkpoints.
         out: folder for weights and ``training.json``.
-        config: name of a configuration, or a file.
+        config: training configuration.
         validation: names of KITTI frames that no training uses; empty if none.
         steps: of each training; 0: as many as fit.
         most: largest number of steps.
@@ -79,7 +82,9 @@ class TrainingOptions:
         return self.max_seconds - _RESERVE_S - (time.time() - self.started)
 
 
-def training_frames(options: TrainingOptions, without: Sequence[str]) -> tuple[LoadedFrames, LoadedFrames]:
+def training_frames(
+    options: TrainingOptions, config: TrainConfig, without: Sequence[str]
+) -> tuple[LoadedFrames, LoadedFrames]:
     """Return real frames, repeated by source, without some sources and without validation frames; and
     simulated frames.
     """
@@ -87,8 +92,12 @@ def training_frames(options: TrainingOptions, without: Sequence[str]) -> tuple[L
     for name, source in SOURCES.items():
         path = options.packed / f"{name}.xz"
         frames = [] if name in without else read_frames(path)
+        if name == "nuscenes" and LATE_NUSCENES in without:
+            frames = frames[:-LATE_FRAMES]
         used = [frame for frame in frames if frame.frame_id not in options.validation]
-        real += used * source.repeat
+        real += used * (source.repeat_ten if config.names else source.repeat)
+    if "kitti" not in without and (drives := options.packed / "drives.xz").exists():
+        real += read_frames(drives)
     simulated = [
         frame for path in sorted(options.packed.glob("simulated-*.xz")) for frame in read_frames(path)
     ]
@@ -178,7 +187,7 @@ def _train(number: int, job: tuple[str, ...], options: TrainingOptions, rates: A
     start = starting_weights(job) if options.fine_tune else ""
     if start:
         base = replace(base, learning_rate=_FINE_TUNE_RATE)
-    real, simulated = training_frames(options, job)
+    real, simulated = training_frames(options, base, job)
     steps = options.steps
     if not steps:
         rates.put(_seconds_a_step(replace(base, steps=options.probe), real, simulated, device))
@@ -202,7 +211,7 @@ def _train(number: int, job: tuple[str, ...], options: TrainingOptions, rates: A
         "from": start,
         "frames": len(real),
         "simulated": len(simulated),
-        "objects": class_counts(real, CLASSES),
+        "objects": class_counts(real, base.detector.head.classes),
         "steps": steps,
         "step": trainer.step,
         "finished": finished,

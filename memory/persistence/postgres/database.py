@@ -24,6 +24,7 @@ from memory.errors import (
 )
 from memory.persistence import meta
 from memory.persistence.log.journal import Counters
+from memory.persistence.log.writer import Writer
 from memory.persistence.postgres import checks, nearest, schema, search
 from memory.persistence.postgres.address import without_password
 from memory.persistence.postgres.connection import (
@@ -37,13 +38,38 @@ from memory.persistence.postgres.connection import (
     postgres_errors,
 )
 from memory.persistence.postgres.upkeep import Upkeep
-from memory.persistence.postgres.writer import PostgresWriter
 from memory.persistence.reports import CheckReport
 from memory.persistence.rows import DEFAULT_SLOT
 from memory.persistence.slots import add_slot, read_slots
 from memory.persistence.sql import check_version
 from memory.query import Filter
 from memory.types import check_integer
+
+
+class PostgresWriter(Writer):
+    """Writer under the store's lock, for which the writers of all processes queue.
+
+    Args:
+        connection: connection that takes the lock with each transaction.
+        counters: counters, read with each transaction, because others write too.
+    """
+
+    connection: PostgresConnection
+
+    def begin(self) -> None:
+        """Read what others wrote, then write the pending observations."""
+        self.counters.read(self.connection)
+        super().begin()
+
+    def after_rollback(self) -> None:
+        """Let the observations wait again; the next transaction reads the counters."""
+        self.pending.after_rollback()
+
+    @property
+    def commit_is_uncertain(self) -> bool:
+        """True if the server went away during the commit."""
+        return self.connection.commit_is_uncertain
+
 
 #: Lock for creating tables: "RCLL" in ASCII, as in the files of stores.
 _MAKING = 0x52434C4C

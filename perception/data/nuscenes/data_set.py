@@ -19,7 +19,6 @@ from scipy.spatial.transform import Rotation
 
 from perception.data.camera import CameraCalibration
 from perception.data.nuscenes.classes import CLASSES
-from perception.data.nuscenes.splits import MINI, VALIDATION
 from perception.data.nuscenes.tables import CAMERA, LIDAR, Matrix, SensorReading, Tables, tables_of
 from perception.data.types import DataSet, Frame, Part
 from perception.errors import DataError
@@ -30,6 +29,23 @@ from perception.io.transform import ScanTransform
 from perception.rigid_motion import moved_points
 from perception.scans.sweeps import PastScan, merge_scans
 from perception.types import Boxes3D, FloatArray, PointCloud
+
+_VALIDATION = """
+3 12 13 14 15 16 17 18 35 36 38 39 92 93 94 95 96 97 98 99 100 101 102 103 104 105 106 107 108 109 110
+221 268 269 270 271 272 273 274 275 276 277 278 329 330 331 332 344 345 346 519 520 521 522 523 524 552
+553 554 555 556 557 558 559 560 561 562 563 564 565 625 626 627 629 630 632 633 634 635 636 637 638 770
+771 775 777 778 780 781 782 783 784 794 795 796 797 798 799 800 802 904 905 906 907 908 909 910 911 912
+913 914 915 916 917 919 920 921 922 923 924 925 926 927 928 929 930 931 962 963 966 967 968 969 971 972
+1059 1060 1061 1062 1063 1064 1065 1066 1067 1068 1069 1070 1071 1072 1073
+"""
+
+VALIDATION = frozenset(f"scene-{int(number):04d}" for number in _VALIDATION.split())
+#: Scenes by split of ``v1.0-mini``.
+MINI = {
+    "mini_train": frozenset(f"scene-{number:04d}" for number in (61, 553, 655, 757, 796, 1077, 1094, 1100)),
+    "mini_val": frozenset({"scene-0103", "scene-0916"}),
+}
+
 
 _SUFFIX = ".pcd.bin"
 _AS_STORED = ScanTransform(axes="x,y,z")

@@ -139,7 +139,7 @@ class KittiSampler(Sampler):
         labels, results: as in :func:`~perception.evaluate.kitti.evaluate_kitti`.
         classes: classes to measure; classes without a counting label are dropped.
         points: frame to (M,) points in its labels without DontCare; None: unknown.
-        missing_results, min_overlaps: as in :func:`~perception.evaluate.kitti.evaluate_kitti`.
+        missing_results: as in :func:`~perception.evaluate.kitti.evaluate_kitti`.
     """
 
     def __init__(
@@ -150,9 +150,8 @@ class KittiSampler(Sampler):
         classes: Sequence[str],
         points: Mapping[str, Rows] | None = None,
         missing_results: MissingResults = "error",
-        min_overlaps: Mapping[str, float] | None = None,
     ) -> None:
-        limits = overlap_limits(classes, min_overlaps)
+        limits = overlap_limits(classes, None)
         self.frame_ids, truth, found = load_frames(labels, results, missing_results=missing_results)
         scene = compare_frames(truth, found)
         counted = None if points is None else [points[frame_id] for frame_id in self.frame_ids]

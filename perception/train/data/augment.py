@@ -211,7 +211,7 @@ def disturb_objects(
         return frame
     points, boxes, velocities = frame.points.copy(), frame.boxes.copy(), frame.velocities.copy()
     bearings = Bearings(points)
-    everything = np.arange(len(points))
+    oldest_s = float(points[:, 4].max(initial=0.0)) if points.shape[1] > 4 else 0.0
     for row in range(len(boxes)):
         turn = 0.0 if config.quarter_turns else float(random.normal(0.0, config.object_noise_rad))
         shift = random.normal(0.0, config.object_noise_m, size=3).astype(np.float32) * [1.0, 1.0, 0.3]
@@ -220,8 +220,9 @@ def disturb_objects(
         moved[6] += turn
         if _collides(moved, np.delete(boxes, row, axis=0)):
             continue
-        # Older points of a moving object lie at other bearings.
-        rows = bearings.rows(boxes[row]) if points.shape[1] == 4 else everything
+        # Older points of a moving object lie where it was then.
+        speed = float(np.hypot(*np.nan_to_num(velocities[row])))
+        rows = bearings.rows(boxes[row], margin_m=speed * oldest_s)
         inside = rows[points_of_object(points[rows], boxes[row], velocities[row])]
         local = local_positions(points[inside], boxes[row])
         local[:, :2] = local[:, :2] @ _rotation(float(moved[6])).T

@@ -98,8 +98,6 @@ class IdentityTrainer:
         config: of the run.
         sights: observations to learn from.
         directory: for the checkpoint; None: no checkpoint is written.
-        inputs: (N, D) float32 network inputs; None: the features of the observations.
-        network: computes embeddings from inputs; None: a new head.
         device: where to train.
 
     Raises:
@@ -113,8 +111,6 @@ class IdentityTrainer:
         sights: Observations,
         directory: Path | None = None,
         *,
-        inputs: Tensor | None = None,
-        network: nn.Module | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.config, self.device = config, torch.device(device)
@@ -126,9 +122,8 @@ class IdentityTrainer:
                 " training needs two such objects. Add drives or towns"
             )
         torch.manual_seed(config.seed)
-        self.inputs = (torch.from_numpy(sights.features) if inputs is None else inputs).to(self.device)
-        network = _ScaledHead(self.inputs, config.dropout) if network is None else network
-        self.network = network.to(self.device)
+        self.inputs = torch.from_numpy(sights.features).to(self.device)
+        self.network = _ScaledHead(self.inputs, config.dropout).to(self.device)
         self.optimizer = torch.optim.AdamW(
             self.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
@@ -169,7 +164,6 @@ class IdentityTrainer:
 
     def head(self) -> EmbeddingHead:
         """Return the current head on the CPU, with the feature scaling folded into its weights."""
-        assert isinstance(self.network, _ScaledHead)
         return self.network.folded()
 
     def _learn(self) -> float:

@@ -2,17 +2,88 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from sparse_core.attention.api import SPARSE_ATTENTION, sparse_attention
 from sparse_core.attention.masked_arithmetic import zero_padding
-from sparse_core.attention.modules.dense_attention import dense_attention
-from sparse_core.attention.modules.inputs import attention_inputs
 from sparse_core.attention.modules.learned_blocks import LearnedBlocks
 from sparse_core.attention.modules.sources import PatternSource, Source, pattern_for, pattern_source
-from sparse_core.attention.operands import LARGEST_DIM, AttentionImpl
+from sparse_core.attention.operands import LARGEST_DIM, AttentionImpl, check_ragged
 from sparse_core.attention.patterns.pattern import BlockPattern
+
+
+class AttentionInputs(NamedTuple):
+    """Checked inputs with zeroed padding.
+
+    Attributes:
+        x: (batch, length, dim).
+        memory: (batch, memory_length, memory_dim); ``x`` itself without one.
+        query_lengths, key_lengths: (batch,) int64, or None.
+    """
+
+    x: Tensor
+    memory: Tensor
+    query_lengths: Tensor | None
+    key_lengths: Tensor | None
+
+
+def attention_inputs(
+    x: Tensor,
+    memory: Tensor | None,
+    query_lengths: Tensor | None,
+    key_lengths: Tensor | None,
+    *,
+    dim: int,
+    memory_dim: int,
+) -> AttentionInputs:
+    """Check the inputs and zero their padding.
+
+    Args:
+        x: (batch, length, dim).
+        memory: (batch, memory_length, memory_dim), or None for ``x``.
+        query_lengths, key_lengths: (batch,) int32 or int64, or None. Without a memory, ``key_lengths``
+            defaults to ``query_lengths``.
+    """
+    _check_sequence("x", x, dim)
+    if memory is not None:
+        _check_sequence("memory", memory, memory_dim)
+        if memory.shape[0] != x.shape[0]:
+            raise ValueError(f"memory must have batch {x.shape[0]} like x, got {memory.shape[0]}")
+    elif memory_dim != dim:
+        raise ValueError(f"memory is missing: pass one of width {memory_dim}, x has width {dim}")
+    batch, length = x.shape[:2]
+    keys = length if memory is None else memory.shape[1]
+    query_lengths = check_ragged(query_lengths, batch, length, x.device, name="query_lengths")
+    key_lengths = check_ragged(key_lengths, batch, keys, x.device, name="key_lengths")
+    x = zero_padding(x, query_lengths)
+    if memory is None:
+        return AttentionInputs(x, x, query_lengths, query_lengths if key_lengths is None else key_lengths)
+    return AttentionInputs(x, zero_padding(memory, key_lengths), query_lengths, key_lengths)
+
+
+def _check_sequence(name: str, rows: Tensor, width: int) -> None:
+    if rows.ndim != 3 or rows.shape[2] != width:
+        raise ValueError(f"{name} must have shape (batch, length, {width}), got {tuple(rows.shape)}")
+
+
+def dense_attention(q: Tensor, k: Tensor, v: Tensor, key_lengths: Tensor | None, dropout_p: float) -> Tensor:
+    """Attend to every key by torch's function; a sequence without keys gives zeros.
+
+    Args:
+        q: (batch, heads, query_length, dim) floating.
+        k, v: (batch, key_heads, key_length, dim).
+        key_lengths: (batch,) int64, true lengths of sequences padded at the end.
+    """
+    mask = None
+    if key_lengths is not None:
+        mask = (torch.arange(k.shape[2], device=k.device) < key_lengths[:, None])[:, None, None, :]
+        k, v = zero_padding(k, key_lengths), zero_padding(v, key_lengths)
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout_p, enable_gqa=q.shape[1] != k.shape[1]
+    )
 
 
 class SparseAttention(nn.Module):
@@ -193,7 +264,7 @@ class SparseAttention(nn.Module):
         query_lengths: Tensor | None = None,
         key_lengths: Tensor | None = None,
     ) -> Tensor:
-        """Attend from q to k and v, without projections; :class:`AttentionPruner` replaces this method.
+        """Attend from q to k and v, without projections.
 
         Args:
             q: (batch, heads, length, head_dim).

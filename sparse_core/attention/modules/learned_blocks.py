@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.attention.best_blocks import best_blocks, blocks_seen
-from sparse_core.attention.modules.block_probabilities import block_probabilities
-from sparse_core.attention.modules.pooling import TokenBlocks
+from sparse_core.attention.modules.block_probabilities import TokenBlocks, block_probabilities
 from sparse_core.attention.operands import (
     arithmetic_dtype,
     check_queries_and_keys,

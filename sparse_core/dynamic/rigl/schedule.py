@@ -13,9 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.common.table import Report, Table
-from sparse_core.dynamic.rigl.exchange import exchange_cells
-from sparse_core.dynamic.rigl.optimiser_state import carry_state
+from sparse_core.dynamic.rigl.exchange import Exchange, exchange_cells
 from sparse_core.dynamic.rigl.sparse_layer import SparseTrainedLayer
+
+
+def carry_state(optimizer: torch.optim.Optimizer, parameter: Tensor, change: Exchange) -> None:
+    """Reorder the optimiser's state of a parameter for a new topology; zero for new connections.
+
+    Changes state tensors of the shape of ``parameter`` (cells, ...).
+    """
+    for kept in optimizer.state.get(parameter, {}).values():
+        if isinstance(kept, Tensor) and kept.shape == parameter.shape:
+            kept.copy_(change.carry(kept))
+
 
 Method = Literal["rigl", "set"]
 Drop = Literal["magnitude", "magnitude-gradient"]
@@ -69,7 +79,7 @@ class RigLScheduler:
         model: contains :class:`SparseTrainedLayer`; each exchanges within itself and keeps its number of
             connections.
         optimizer: trains these layers' parameters. Its state tensors must have the parameter's shape, as in
-            ``torch.optim``, or it comes from :mod:`sparse_core.dynamic.optimisers`.
+            ``torch.optim``.
         update_every: steps between two exchanges.
         drop_fraction: initial share to exchange; falls as a cosine to zero at ``stop_step``.
         stop_step: the topology is fixed from here on; the paper stops after three quarters of the training.

@@ -1,39 +1,20 @@
-"""Direct factorisations by libraries: SuperLU (scipy) and CHOLMOD (scikit-sparse), on the CPU.
+"""Direct factorisations by SuperLU (scipy), on the CPU.
 
 Right-hand sides on another device are copied there and back.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
-from sparse_core.common.libraries import missing, module_available
 from sparse_core.formats import CSR
-from sparse_core.kernels.op import Impl, Implementation, Op, by_torch
 from sparse_core.linalg.factorisation.pattern import check_factorisable, check_same_structure
 from sparse_core.linalg.preconditioner import ApproximateSolver, check_right_side
-
-
-def _cholmod(kind: str) -> str | None:
-    # scikit-sparse 0.5 has another API.
-    if module_available("sksparse") and hasattr(importlib.import_module("sksparse.cholmod"), "analyze"):
-        return None
-    return missing("scikit-sparse 0.4", "pip install 'scikit-sparse<0.5'")
-
-
-CHOLESKY: Op[()] = Op(
-    "cholesky",
-    __package__,
-    Implementation("vendor", "scikit-sparse 0.4", _cholmod, module=__name__),
-    by_torch(module=__name__),
-    gradient=False,
-)
 
 
 class LUFactors(ApproximateSolver):
@@ -88,63 +69,40 @@ class LUFactors(ApproximateSolver):
 
 
 class CholeskyFactors(ApproximateSolver):
-    """``P A P^T = L L^T``, or ``L D L^T`` with a positive ``D``, by CHOLMOD or SuperLU.
+    """``P A P^T = L U`` with a symmetric ``P`` and positive pivots, by SuperLU's symmetric mode.
 
     Attributes:
         shape: rows and columns.
-        library: ``"cholmod"`` or ``"superlu"``.
     """
 
     graph_safe = False
 
-    def __init__(self, matrix: CSR, library: str, symbolic: Any | None = None) -> None:
+    def __init__(self, matrix: CSR, order: Any | None = None) -> None:
         check_factorisable(matrix)
         if matrix.dtype.is_complex:
             raise TypeError(f"cholesky supports real values, got {matrix.dtype}: use lu")
         self.shape = matrix.shape
-        self.library = library
         self._matrix = matrix
-        self._symbolic = symbolic
+        self._order = order
         self._factors: Any = None
         if matrix.shape[0] == 0:
             return
         array = _scipy(matrix).tocsc()
         _check_symmetric(array)
-        factorise = self._factorise_cholmod if library == "cholmod" else self._factorise_superlu
-        self._factors = factorise(array)
-
-    def _factorise_cholmod(self, array: Any) -> Any:
-        cholmod = importlib.import_module("sksparse.cholmod")
-        array = array.astype(np.float64)
-        if self._symbolic is None:
-            self._symbolic = cholmod.analyze(array, mode="simplicial")
-        try:
-            factors = self._symbolic.cholesky(array)
-        except cholmod.CholmodNotPositiveDefiniteError as error:
-            _refuse(int(error.factor.P()[error.column]))
-        _check_pivots(factors.D(), factors.P())
-        return factors
-
-    def _factorise_superlu(self, array: Any) -> Any:
         symmetric = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
-        if self._symbolic is None:
-            order = np.argsort(_superlu(array, permc_spec="MMD_AT_PLUS_A", **symmetric).perm_c)
-            self._symbolic = order
-        order = self._symbolic
+        if self._order is None:
+            self._order = np.argsort(_superlu(array, permc_spec="MMD_AT_PLUS_A", **symmetric).perm_c)
+        order = self._order
         # Without pivoting, all pivots are positive exactly if the matrix is positive definite.
-        factors = _superlu(array[order][:, order], permc_spec="NATURAL", **symmetric)
+        self._factors = factors = _superlu(array[order][:, order], permc_spec="NATURAL", **symmetric)
         _check_pivots(np.where(factors.perm_r == np.arange(len(order)), factors.U.diagonal(), -1.0), order)
-        return factors
 
     def solve(self, b: Tensor) -> Tensor:
         """Solve for ``b`` of shape (M,) or (M, N), on the device of ``b``; not differentiable."""
         check_right_side(b, self.shape)
         if b.numel() == 0:
             return torch.empty_like(b)
-        if self.library == "cholmod":
-            solution = self._factors(b.detach().to("cpu", torch.float64).numpy())
-            return torch.from_numpy(solution).to(b.device, torch.promote_types(b.dtype, self._matrix.dtype))
-        order = torch.from_numpy(self._symbolic).to(b.device)
+        order = torch.from_numpy(self._order).to(b.device)
         solution = _solve_superlu(self._factors, b[order])
         return torch.empty_like(solution).index_copy_(0, order, solution)
 
@@ -155,7 +113,7 @@ class CholeskyFactors(ApproximateSolver):
             ValueError: another structure, not symmetric, or not positive definite.
         """
         check_same_structure(self._matrix, matrix)
-        return CholeskyFactors(matrix, self.library, self._symbolic)
+        return CholeskyFactors(matrix, self._order)
 
 
 def lu(matrix: CSR) -> LUFactors:
@@ -171,22 +129,17 @@ def lu(matrix: CSR) -> LUFactors:
     return LUFactors(matrix)
 
 
-def cholesky(matrix: CSR, *, impl: Impl = "auto") -> CholeskyFactors:
+def cholesky(matrix: CSR) -> CholeskyFactors:
     """Compute the direct Cholesky factorisation of a symmetric positive definite matrix, on the CPU.
 
     Args:
         matrix: (M, M) CSR, float32 or float64, both triangles stored; a CUDA matrix is copied to the CPU.
-        impl: ``"vendor"`` is CHOLMOD from scikit-sparse 0.4 (``pip install "scikit-sparse<0.5"``),
-            ``"reference"`` is SuperLU in its symmetric mode; ``"auto"`` is CHOLMOD if installed.
 
     Raises:
         TypeError: not CSR, or values of another type.
         ValueError: not square, not symmetric, or not positive definite; names the row.
-        ImplementationError: ``impl`` cannot run here.
     """
-    check_factorisable(matrix)
-    vendor = CHOLESKY.choose(impl, matrix.device) == "vendor"
-    return CholeskyFactors(matrix, "cholmod" if vendor else "superlu")
+    return CholeskyFactors(matrix)
 
 
 def _scipy(matrix: CSR) -> Any:
@@ -226,8 +179,6 @@ def _check_symmetric(array: Any) -> None:
 def _check_pivots(pivots: Any, order: Any) -> None:
     bad = np.flatnonzero(~(pivots > 0))
     if len(bad):
-        _refuse(int(order[bad[0]]))
-
-
-def _refuse(row: int) -> NoReturn:
-    raise ValueError(f"matrix is not positive definite: the pivot of row {row} is not positive")
+        raise ValueError(
+            f"matrix is not positive definite: the pivot of row {int(order[bad[0]])} is not positive"
+        )

@@ -19,17 +19,16 @@ class SolveResult:
     Attributes:
         x: (M,) or (M, N) the last iterate, in the working dtype. If that is not finite (an overflow, a NaN
             from the preconditioner), it is the finite iterate with the smallest ``‖b - A x‖``.
-        converged: True if ``‖b - A x‖ <= tolerance``, computed from ``x``; for lsqr also if
-            ``A^H (b - A x)`` is small enough.
+        converged: True if ``‖b - A x‖ <= tolerance``, computed from ``x``.
         iterations: number of iterations (CG, MINRES, GMRES: one product with A each, BiCGSTAB: two).
         residuals: ``‖b - A x‖`` of the recurrence before the first and after every iteration:
             ``iterations + 1`` entries.
         tolerance: ``max(rtol * ‖b‖, atol)``.
-        reason: ``"converged"`` (lsqr: also ``"converged: least squares"``), ``"max_iterations"``,
+        reason: ``"converged"``, ``"max_iterations"``,
             ``"stopped by callback"``, or a text that starts with ``"breakdown: "``,
             ``"not positive definite: "``, ``"stagnation: "`` or ``"least squares: "``.
         true_residual: final ``‖b - A x‖`` computed from ``x``.
-        method: ``"cg"``, ``"minres"``, ``"bicgstab"``, ``"gmres"`` or ``"lsqr"``.
+        method: ``"cg"``, ``"minres"``, ``"bicgstab"`` or ``"gmres"``.
         execution: for example ``"CUDA graph of 10 iterations"``.
         columns: one result per right-hand side if there are several. The fields above then describe the
             first column that failed or, if all converged, the one with most iterations.

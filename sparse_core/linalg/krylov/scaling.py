@@ -90,9 +90,7 @@ def scaled_number(value: float, exponent: int) -> float:
         return math.inf
 
 
-def choose_scaling(
-    magnitude: Callable[[Tensor], float], b: Tensor, x0: Tensor | None, *, floor: float = 0.0
-) -> Scaling:
+def choose_scaling(magnitude: Callable[[Tensor], float], b: Tensor, x0: Tensor | None) -> Scaling:
     """Choose the scaling of a system.
 
     Args:
@@ -103,18 +101,13 @@ def choose_scaling(
     usual, room = _USUAL[bits], _ROOM[bits]
     sizes = [_exponent(one) for one in largest_of(b)]
     right = [one if abs(one) > usual else 0 for one in sizes]
-    size = _exponent(max(magnitude(times_power(b, [-one for one in right])), floor))
+    size = _exponent(magnitude(times_power(b, [-one for one in right])))
     if x0 is not None:
         images = [_exponent(one) + size if one else None for one in largest_of(x0)]
         right = [
             one if image is None else max(one, image - room) for one, image in zip(right, images, strict=True)
         ]
     return Scaling(size if abs(size) > usual else 0, tuple(right))
-
-
-def usual_columns(vectors: Tensor) -> Tensor:
-    """Scale vectors (M, N), whose lengths do not matter, to a usual size."""
-    return choose_scaling(lambda _: 0.0, vectors, None).right_side(vectors)
 
 
 def largest_of(vectors: Tensor) -> list[float]:

@@ -101,7 +101,6 @@ def algebraic_multigrid(
     *,
     method: Literal["smoothed_aggregation", "ruge_stuben"] = "smoothed_aggregation",
     cycle: Literal["V", "W"] = "V",
-    near_nullspace: Tensor | None = None,
 ) -> AlgebraicMultigrid:
     """Build an algebraic multigrid preconditioner with pyamg (``pip install pyamg``).
 
@@ -113,14 +112,10 @@ def algebraic_multigrid(
         matrix: (M, M) CSR, float32 or float64; best for symmetric positive definite ones.
         method: pyamg's coarsening method.
         cycle: the V or the W cycle.
-        near_nullspace: (M,) or (M, K) real, finite vectors that the matrix nearly maps to zero, which the
-            coarse levels of ``"smoothed_aggregation"`` must represent; None is the constant, for scalar
-            problems. For elasticity use :func:`rigid_body_modes`.
 
     Raises:
         TypeError: not CSR, or values of another type.
-        ValueError: not square, another ``method`` or ``cycle``, a zero on the diagonal of a level, or an
-            invalid ``near_nullspace``.
+        ValueError: not square, another ``method`` or ``cycle``, or a zero on the diagonal of a level.
         ModuleNotFoundError: pyamg is not installed.
     """
     check_factorisable(matrix)
@@ -130,8 +125,6 @@ def algebraic_multigrid(
         raise ValueError(f"method must be 'smoothed_aggregation' or 'ruge_stuben', got {method!r}")
     if cycle not in ("V", "W"):
         raise ValueError(f"cycle must be 'V' or 'W', got {cycle!r}")
-    if near_nullspace is not None:
-        _check_near_nullspace(near_nullspace, matrix, method)
     if not module_available("pyamg"):
         raise ModuleNotFoundError(
             "algebraic_multigrid needs pyamg, which is not installed: pip install pyamg"
@@ -139,7 +132,7 @@ def algebraic_multigrid(
     begin = time.perf_counter()
     # Scale the entries, because pyamg squares them.
     exponent = choose_scaling(lambda _: magnitude_of(matrix), matrix.values.new_zeros(1), None).matrix
-    hierarchy = _hierarchy(matrix, exponent, method, near_nullspace)
+    hierarchy = _hierarchy(matrix, exponent, method)
     levels = [_level(level, matrix, exponent) for level in hierarchy[:-1]]
     coarsest = hierarchy[-1].A
     # A pseudo-inverse also works for singular problems, such as pure Neumann ones.
@@ -154,22 +147,7 @@ def algebraic_multigrid(
     )
 
 
-def _check_near_nullspace(vectors: Tensor, matrix: CSR, method: str) -> None:
-    if method != "smoothed_aggregation":
-        raise ValueError(f"near_nullspace needs method='smoothed_aggregation', got {method!r}")
-    if not isinstance(vectors, Tensor) or not vectors.is_floating_point():
-        found = vectors.dtype if isinstance(vectors, Tensor) else type(vectors).__name__
-        raise ValueError(f"near_nullspace must be a real floating-point tensor, got {found}")
-    rows = matrix.shape[0]
-    if vectors.ndim not in (1, 2) or len(vectors) != rows or (vectors.ndim == 2 and not vectors.shape[1]):
-        raise ValueError(
-            f"near_nullspace must have shape ({rows},) or ({rows}, K), got {tuple(vectors.shape)}"
-        )
-    if not bool(torch.isfinite(vectors).all()):
-        raise ValueError("near_nullspace must be finite")
-
-
-def _hierarchy(matrix: CSR, exponent: int, method: str, near_nullspace: Tensor | None) -> list[Any]:
+def _hierarchy(matrix: CSR, exponent: int, method: str) -> list[Any]:
     """Build the levels of ``A / 2^exponent``."""
     pyamg = importlib.import_module("pyamg")
     usual = matrix.with_values(times_power(matrix.values.detach().double(), [-exponent]))
@@ -180,17 +158,10 @@ def _hierarchy(matrix: CSR, exponent: int, method: str, near_nullspace: Tensor |
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002
     try:
-        options = {} if near_nullspace is None else {"B": _columns(near_nullspace)}
-        levels: list[Any] = build(array, max_coarse=300, **options).levels
+        levels: list[Any] = build(array, max_coarse=300).levels
     finally:
         np.random.set_state(before)  # noqa: NPY002
     return levels
-
-
-def _columns(vectors: Tensor) -> Any:
-    """Convert to a (M, K) float64 numpy array."""
-    array = vectors.detach().to("cpu", torch.float64).numpy()
-    return array.reshape(len(array), -1).copy()
 
 
 def _level(level: Any, matrix: CSR, exponent: int) -> MultigridLevel:

@@ -1,8 +1,7 @@
-"""Files of converted models, and their sizes."""
+"""Files of converted models."""
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,8 @@ from torch import nn
 
 from sparse_core.nm.layers.assembly import coded_model, compressed_layers
 from sparse_core.nm.packing.bitmask_files import is_bitmask_checkpoint, read_bitmask, write_bitmask
-from sparse_core.nm.packing.block_weight import BlockWeight
-from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.files import load_compressed, save_compressed
-from sparse_core.nm.packing.model import DTYPES, CompressedModel, LayerSettings, split_tied
-from sparse_core.nm.packing.report import LayerSize, PackedSizeReport
+from sparse_core.nm.packing.model import CompressedModel, split_tied
 from sparse_core.nm.packing.torch_files import is_torch_file, read_torch_file, write_torch_file
 
 FileFormat = Literal["sparsight", "sparse-24-bitmask", "torch"]
@@ -91,30 +87,3 @@ def _with_ties(compressed: CompressedModel, model: nn.Module) -> CompressedModel
     known = compressed.shapes()
     tied = {name: source for name, source in shared.items() if name not in known and source in known}
     return replace(compressed, tied=tied)
-
-
-def packed_size_report(source: nn.Module | str | os.PathLike[str]) -> PackedSizeReport:
-    """Compare the bytes of a converted model, or of its file, with those of the dense model.
-
-    Args:
-        source: a model with packed layers, or a file of :func:`save_packed`.
-
-    Raises:
-        FileNotFoundError, ValueError: as for :func:`load_packed`; ``ValueError`` also for a model without
-            packed layers.
-    """
-    found = coded_model(source) if isinstance(source, nn.Module) else load_compressed(source).model
-    layers = [_size(name, weight, found.settings.get(name)) for name, weight in found.weights.items()]
-    return PackedSizeReport(layers, sum(tensor.nbytes for tensor in found.other.values()))
-
-
-def _size(name: str, weight: CompressedWeight | BlockWeight, settings: LayerSettings | None) -> LayerSize:
-    itemsize = 4 if settings is None else DTYPES[settings.dtype].itemsize
-    if isinstance(weight, BlockWeight):
-        pattern = f"{weight.block_size}x{weight.block_size} blocks"
-    else:
-        plain = settings is not None and settings.kind == "nm"
-        kept = str(weight.pattern) if weight.sparse or settings is not None else "dense"
-        pattern = kept if plain else f"{kept} {weight.coding}"
-    shape = weight.view.shape
-    return LayerSize(name, shape, pattern, math.prod(shape) * itemsize, weight.nbytes)

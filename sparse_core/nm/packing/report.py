@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sparse_core.common.table import Column, Report, Table, left_out, share_saved
+from sparse_core.common.table import Column, Report, Table, left_out
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
 
 
@@ -122,60 +122,6 @@ class CompressionReport(Report):
             )
         ]
         return [Table.of(self.layers, columns, totals=totals), left_out(self.skipped)]
-
-
-@dataclass(frozen=True)
-class LayerSize:
-    """One packed layer.
-
-    Attributes:
-        name: dotted name; ``""`` if the model itself is the layer.
-        shape: out, in.
-        pattern: such as ``"2:4"``.
-        dense_bytes: bytes of the dense weight, in the type of the values (for int8, before quantisation).
-        packed_bytes: bytes of values, positions and scales.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    pattern: str
-    dense_bytes: int
-    packed_bytes: int
-
-
-@dataclass(frozen=True)
-class PackedSizeReport(Report):
-    """Result of :func:`packed_size_report`; ``str(report)`` is a table.
-
-    Attributes:
-        layers: packed layers.
-        other_bytes: bytes of all other tensors.
-    """
-
-    layers: list[LayerSize]
-    other_bytes: int
-    derived: ClassVar = ("dense_bytes", "packed_bytes")
-
-    @property
-    def dense_bytes(self) -> int:
-        """Bytes of the whole state dict with dense weights."""
-        return self.other_bytes + sum(layer.dense_bytes for layer in self.layers)
-
-    @property
-    def packed_bytes(self) -> int:
-        """Bytes of the whole state dict now."""
-        return self.other_bytes + sum(layer.packed_bytes for layer in self.layers)
-
-    def tables(self) -> list[Table | str]:
-        """Return one row per layer, the other tensors and the total."""
-        sizes: list[tuple[object, object, object, int, int]] = [
-            (layer.name or "(model)", layer.shape, layer.pattern, layer.dense_bytes, layer.packed_bytes)
-            for layer in self.layers
-        ]
-        sizes.append(("other tensors", "", "", self.other_bytes, self.other_bytes))
-        sizes.append(("total", "", "", self.dense_bytes, self.packed_bytes))
-        heads = ("layer", "shape", "pattern", "bytes dense", "packed", "saved")
-        return [Table(heads, [(*row, share_saved(row[3], row[4])) for row in sizes])]
 
 
 def describe_weight(name: str, before: Tensor, weight: CompressedWeight) -> LayerCompression:

@@ -20,7 +20,6 @@ from sparse_core.common.table import Column, Report, Table, left_out
 from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.pattern import NMPattern, Pattern
 from sparse_core.nm.pruning.selection import PRUNABLE
-from sparse_core.nm.pruning.sensitivity import SensitivityReport
 
 
 @dataclass(frozen=True)
@@ -218,13 +217,10 @@ CANDIDATES: tuple[NMPattern | None, ...] = (
 )
 """Patterns that :func:`allocate` chooses from; ``None`` is dense."""
 
-ATTENTION = r"(?i)attention|attn|(^|[._])(qkv|[qkv]|query|key|value|out|o)_?proj"
-"""Regular expression for the usual names of attention projections."""
-
 OVERSHOOT = 0.03
 """Share of the weights that may be dropped beyond the target, if some choice is that close."""
 
-Sensitivities = SensitivityReport | Mapping[str, Mapping[NMPattern, float]]
+Sensitivities = Mapping[str, Mapping[NMPattern, float]]
 Conservative = str | Callable[[str, nn.Module], bool] | Collection[str]
 """A regular expression, a function of name and module, or layer names."""
 
@@ -251,11 +247,10 @@ def allocate(
         target_sparsity: share of zeros among the weights of the selected layers, 0 to below 1. A layer that
             no candidate divides stays dense and counts.
         candidates: patterns to choose from; ``None``, dense, only if listed.
-        sensitivity: cost of a layer under a pattern: a report of :func:`layer_sensitivity`, or numbers by
-            name and pattern. By default, the squares of the weights that magnitude pruning drops, as a share
-            of the layer's squares. Dense costs nothing.
-        conservative: layers that keep at least ``conservative_density``; :func:`attention_and_ends` returns
-            the usual ones.
+        sensitivity: cost of a layer under a pattern, by name and pattern. By default, the squares of the
+            weights that magnitude pruning drops, as a share of the layer's squares. Dense costs nothing.
+        conservative: layers that keep at least ``conservative_density``: names, a regular expression or
+            a function, usually attention projections, the first layer and the last.
         conservative_density: minimum density of these layers, 0 to 1.
         overshoot: largest excess over the target, as a share of the weights. If layers are so few or large
             that no choice is that close, the closest ones are compared.
@@ -283,32 +278,6 @@ def allocate(
     ]
     chosen = cheapest(options, target_sparsity, overshoot)
     return Allocation(tuple(chosen), target_sparsity, dict(selection.skipped))
-
-
-def attention_and_ends(
-    model: nn.Module, *, select: Select = None, attention: str | None = ATTENTION, ends: int = 1
-) -> tuple[str, ...]:
-    """Return the layers that pruning usually hurts most: attention projections, first and last layers.
-
-    Args:
-        model: any module.
-        select: layers to consider, as for :func:`allocate`.
-        attention: regular expression for names of attention layers; ``None`` for none.
-        ends: number of layers at each end, in the model's order.
-
-    Returns:
-        Names in the model's order, for ``allocate(conservative=…)``.
-
-    Raises:
-        ValueError: ``ends`` is negative or nothing matches ``select``.
-    """
-    if ends < 0:
-        raise ValueError(f"ends must be 0 or more, got {ends}")
-    names = list(choose_layers(model, PRUNABLE, select).layers)
-    outer = {*names[:ends], *names[len(names) - ends :]}
-    return tuple(
-        name for name in names if name in outer or (attention is not None and re.search(attention, name))
-    )
 
 
 def _check_candidates(candidates: Sequence[NMPattern | None]) -> tuple[NMPattern | None, ...]:
@@ -372,8 +341,6 @@ def _cost(name: str, weight: Tensor, pattern: NMPattern, sensitivity: Sensitivit
         squares = weight.to(torch.float64).square()
         total = float(squares.sum())
         cost = float(squares.masked_fill(mask, 0).sum()) / total if total else 0.0
-    elif isinstance(sensitivity, SensitivityReport):
-        cost = sensitivity.of(name, pattern).sensitivity
     elif name in sensitivity and pattern in sensitivity[name]:
         cost = float(sensitivity[name][pattern])
     else:

@@ -1,4 +1,4 @@
-"""Components for sparse training around a plain torch loop: estimators, schedules, refresh, distillation."""
+"""Components for sparse training around a plain torch loop: estimators, refresh, distillation."""
 
 from sparse_core.nm.training.distillation import DistillationLoss, soft_label_loss
 from sparse_core.nm.training.estimators import (
@@ -9,29 +9,18 @@ from sparse_core.nm.training.estimators import (
     masked_weight,
 )
 from sparse_core.nm.training.refresh import MaskRefresher, Refresh, Score
-from sparse_core.nm.training.schedules import (
-    LayerwiseSchedule,
-    ProgressiveSchedule,
-    Schedule,
-    Unit,
-    warmup_cosine,
-    warmup_cosine_factor,
-)
+from sparse_core.nm.training.schedules import warmup_cosine, warmup_cosine_factor
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
 
 __all__ = [
     "DistillationLoss",
     "Estimator",
-    "LayerwiseSchedule",
     "MaskRefresher",
     "MaskedModel",
     "MaskedWeight",
-    "ProgressiveSchedule",
     "Refresh",
-    "Schedule",
     "Score",
     "SparseTrainingLinear",
-    "Unit",
     "attach_masks",
     "masked_weight",
     "soft_label_loss",

@@ -13,7 +13,6 @@ from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import TWO_FOUR, Pattern
 from sparse_core.nm.pruning.selection import outputs_first
 from sparse_core.nm.training.estimators import MaskedModel
-from sparse_core.nm.training.schedules import Schedule
 
 Score = Callable[[str, Tensor], Tensor] | Literal["magnitude"]
 """``"magnitude"``, or a function of layer name and dense weight that returns scores of the weight's shape."""
@@ -51,14 +50,13 @@ class MaskRefresher:
         every: steps between refreshes.
         freeze_after: step at which masks are frozen; ``None`` for never.
         score: score of the weights, see :data:`Score`.
-        schedule: masks on the way from dense to the patterns; by default the patterns hold from step 0.
         check_nan: raise on a NaN score, which waits for the device at each refresh.
 
     Attributes:
         count: number of calls of :meth:`step` so far.
 
     Raises:
-        ValueError: ``every`` below 1, freezing before the schedule ends, or a layer without a pattern.
+        ValueError: ``every`` below 1, ``freeze_after`` below 0, or a layer without a pattern.
     """
 
     def __init__(
@@ -69,16 +67,12 @@ class MaskRefresher:
         every: int = 1,
         freeze_after: int | None = None,
         score: Score = "magnitude",
-        schedule: Schedule | None = None,
         check_nan: bool = True,
     ) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1 step, got {every}")
-        if freeze_after is not None and freeze_after < (schedule.end if schedule else 0):
-            raise ValueError(
-                f"freeze_after={freeze_after} is before the schedule ends"
-                f" (step {schedule.end if schedule else 0}): masks would stay unfinished"
-            )
+        if freeze_after is not None and freeze_after < 0:
+            raise ValueError(f"freeze_after must be at least step 0, got {freeze_after}")
         if score != "magnitude" and not callable(score):
             raise ValueError(f"score must be 'magnitude' or a function of name and weight, got {score!r}")
         names = list(handle.masks)
@@ -94,7 +88,6 @@ class MaskRefresher:
         self._every = every
         self._freeze_after = freeze_after
         self._score = score
-        self._schedule = schedule
         self._check_nan = check_nan
 
     @torch.no_grad()
@@ -106,7 +99,7 @@ class MaskRefresher:
         if self.handle.frozen or not (last or step % self._every == 0):
             return self._report(step, {}, {}, refreshed=False)
         before = self.handle.masks
-        after = {name: self._mask(step, name, weight) for name, weight in self.handle.weights.items()}
+        after = {name: self._mask(name, weight) for name, weight in self.handle.weights.items()}
         flipped = {name: before[name] != mask for name, mask in after.items()}
         sizes = {name: mask.numel() for name, mask in after.items()}
         flips = {name: entries.sum() for name, entries in flipped.items()}
@@ -123,15 +116,12 @@ class MaskRefresher:
         """Resume from :meth:`state_dict`."""
         self.count = int(state["count"])
 
-    def _mask(self, step: int, name: str, weight: Tensor) -> Tensor:
+    def _mask(self, name: str, weight: Tensor) -> Tensor:
         pattern = self._patterns[name]
         module = self.handle.model.get_submodule(name)
         score = weight.detach().abs() if self._score == "magnitude" else self._score(name, weight.detach())
         rows = outputs_first(module, score)
-        if pattern is None or self._schedule is None:
-            mask = pattern_mask(outputs_first(module, weight), pattern, rows, check_nan=self._check_nan)
-        else:
-            mask = self._schedule.mask_at(step, name, rows, pattern, check_nan=self._check_nan)
+        mask = pattern_mask(outputs_first(module, weight), pattern, rows, check_nan=self._check_nan)
         return outputs_first(module, mask)
 
     def _report(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from memory.encode.depth import DepthEncoder, depth_points
-from memory.encode.recall import place_recall
 
 CAMERA = np.array([[120.0, 0, 64], [0, 120, 48], [0, 0, 1]])
 
@@ -29,6 +28,15 @@ def room(yaw: float = 0.0, pitch: float = 0.0, shift: float = 0.0) -> np.ndarray
         hit = np.where(near > 0, near, far)
         best = np.where((far >= near) & (far > 0), np.minimum(best, hit), best)
     return best
+
+
+def share_found(poses: list[np.ndarray], vectors: np.ndarray) -> float:
+    """Share of every fifth frame whose most similar other frame is within half a metre."""
+    places = np.stack(poses)[:, :3, 3]
+    held = np.arange(len(places)) % 5 == 4
+    rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    best = (rows[held] @ rows[~held].T).argmax(axis=1)
+    return float((np.linalg.norm(places[held] - places[~held][best], axis=1) <= 0.5).mean())
 
 
 def test_points_go_back_through_the_camera() -> None:
@@ -111,6 +119,4 @@ def test_places_of_a_real_room_are_found_by_depth_alone(data_directory: Path) ->
             depth = np.array(file)[::4, ::4].astype(np.float64)
         depth[(depth == 0) | (depth == 65535)] = np.nan
         vectors.append(encoder.encode(depth / 1000, camera / np.array([[4], [4], [1]])))
-    found = place_recall(poses, vectors)
-    assert (found.queries, found.answerable) == (40, 40)
-    assert found.recall >= 0.95
+    assert share_found(poses, np.stack(vectors)) >= 0.95

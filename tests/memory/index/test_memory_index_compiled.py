@@ -94,7 +94,7 @@ def test_finds_what_arrays_find(
 def test_hashes_have_the_bits_of_arrays(dim: int, functions: int, bits: int) -> None:
     vectors = np.random.default_rng(dim).standard_normal((70, dim)).astype(np.float32)
     vectors[3], vectors[4] = 0.0, -vectors[5]
-    drawn = HashFunctions("cross-polytope", dim, functions, bits, seed=1)
+    drawn = HashFunctions(dim, functions, bits, seed=1)
     found = compiled.hash_rows(drawn, vectors)
     assert found is not None
     for array, right in zip(found, drawn.hash(vectors), strict=True):
@@ -164,13 +164,6 @@ def test_rows_that_come_later_are_found() -> None:
 
 def test_without_a_compiler_arrays_search(with_arrays: None) -> None:
     index, queries = make_index()
-    assert (index.search(queries, 1).ids >= 0).all()
-    assert index._compiled is not None
-    assert index._compiled[1] is None
-
-
-def test_hyperplanes_are_searched_with_arrays() -> None:
-    index, queries = make_index(family="hyperplane")
     assert (index.search(queries, 1).ids >= 0).all()
     assert index._compiled is not None
     assert index._compiled[1] is None

@@ -29,12 +29,7 @@ class Case(NamedTuple):
 
 CUDA = {"pivots": 64, "probes": 24, "capacity": 3000, "rerank": 200, "scan_rerank": 200}
 CASES: dict[str, Case] = {
-    "lsh": Case(lambda seed: LSHIndex(DIM, expected=ROWS, seed=seed), LSHIndex.load, ("family", "seed")),
-    "lsh, hyperplanes": Case(
-        lambda seed: LSHIndex(DIM, family="hyperplane", expected=ROWS, seed=seed),
-        LSHIndex.load,
-        ("family", "seed"),
-    ),
+    "lsh": Case(lambda seed: LSHIndex(DIM, expected=ROWS, seed=seed), LSHIndex.load, ("expected", "seed")),
     "itq": Case(lambda seed: ITQIndex(DIM, bits=64, seed=seed), ITQIndex.load, ("bits",)),
     "faiss": Case(
         lambda seed: FaissIndex(DIM, cells=32, probes=8, seed=seed), FaissIndex.load, ("lists", "cells")

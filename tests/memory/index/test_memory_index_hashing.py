@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 from memory.index import hashing
 from memory.index.buckets import BUCKET_LIMIT, build_buckets, pair_codes
 from memory.index.evaluation import clustered
-from memory.index.hashing import FAMILIES, Family, HashFunctions, differing_bits, function_pairs
+from memory.index.hashing import HashFunctions, differing_bits, function_pairs
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("dim", [1, 5, 64])
-def test_near_vectors_share_values_more_often(family: Family, dim: int) -> None:
+def test_near_vectors_share_values_more_often(dim: int) -> None:
     generator = np.random.default_rng(0)
     vectors = generator.standard_normal((400, dim)).astype(np.float32)
     near = vectors + 0.1 * generator.standard_normal((400, dim)).astype(np.float32)
-    functions = HashFunctions(family, dim, 6, 4, seed=1)
+    functions = HashFunctions(dim, 6, 4, seed=1)
     codes, others = functions.codes(functions.project(vectors)), functions.codes(functions.project(near))
     assert codes.shape == (400, 6)
     assert codes.max() < 1 << 4
@@ -31,8 +30,8 @@ def test_near_vectors_share_values_more_often(family: Family, dim: int) -> None:
 
 @pytest.mark.parametrize("dim", [1, 16, 64, 100, 128])
 def test_sets_of_projections_are_rotations_and_seeded(dim: int) -> None:
-    first, again = (HashFunctions("cross-polytope", dim, 20, 7, seed=3) for _ in range(2))
-    other = HashFunctions("cross-polytope", dim, 20, 7, seed=4)
+    first, again = (HashFunctions(dim, 20, 7, seed=3) for _ in range(2))
+    other = HashFunctions(dim, 20, 7, seed=4)
     vectors = np.random.default_rng(0).standard_normal((50, dim)).astype(np.float32)
     projected = first.project(vectors)
     assert (projected == again.project(vectors)).all()
@@ -46,9 +45,8 @@ def test_sets_of_projections_are_rotations_and_seeded(dim: int) -> None:
     assert len(np.unique(np.abs(directions).T.round(4), axis=0)) > min(dim, 2) * sets.shape[1]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_own_value_costs_nothing_and_others_are_distinct(family: Family) -> None:
-    functions = HashFunctions(family, 32, 5, 6, seed=0)
+def test_the_own_value_costs_nothing_and_others_are_distinct() -> None:
+    functions = HashFunctions(32, 5, 6, seed=0)
     projected = functions.project(clustered(50, 0, dim=32, centres=9).vectors)
     ranked = functions.rank_values(projected, 9)
     codes = functions.codes(projected)
@@ -60,7 +58,7 @@ def test_the_own_value_costs_nothing_and_others_are_distinct(family: Family) -> 
 
 
 def test_cross_polytope_ranks_the_nearest_axes() -> None:
-    functions = HashFunctions("cross-polytope", 16, 2, 5, seed=0)
+    functions = HashFunctions(16, 2, 5, seed=0)
     projected = functions.project(clustered(20, 0, dim=16, centres=4).vectors)
     ranked = functions.rank_values(projected, 3)
     for row, parts in enumerate(projected[:, :32].reshape(20, 2, 16)):
@@ -69,17 +67,6 @@ def test_cross_polytope_ranks_the_nearest_axes() -> None:
             assert set(ranked.values[row, function].tolist()) == right
     tied = functions.rank_values(np.zeros((1, projected.shape[1]), np.float32), 3)
     assert tied.values.tolist() == [[[0, 2, 4]] * 2]
-
-
-def test_hyperplane_flips_cost_the_squared_margins() -> None:
-    functions = HashFunctions("hyperplane", 16, 3, 4, seed=0)
-    projected = functions.project(clustered(20, 0, dim=16, centres=4).vectors)
-    ranked, codes = functions.rank_values(projected, 16), functions.codes(projected)
-    margins = np.square(projected[:, :12].reshape(20, 3, 4))
-    flipped = (ranked.values ^ codes[..., None].astype(np.int32))[..., None] >> np.arange(4) & 1
-    np.testing.assert_allclose(
-        ranked.costs, (flipped * margins[:, :, None]).sum(axis=3), rtol=1e-5, atol=1e-7
-    )
 
 
 def test_hamming_distances(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,11 +115,9 @@ def test_many_probes_at_once_are_told_apart_and_huge_buckets_cut() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="family must be one of"):
-        HashFunctions("minhash", 4, 4, 4, 0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="bits must be from 2 to 15"):
-        HashFunctions("hyperplane", 4, 4, 16, 0)
+        HashFunctions(4, 4, 16, 0)
     with pytest.raises(ValueError, match="functions must be at least 2"):
-        HashFunctions("hyperplane", 4, 1, 4, 0)
+        HashFunctions(4, 1, 4, 0)
     with pytest.raises(ValueError, match="tables must be from 1 to 6"):
         function_pairs(4, 7)

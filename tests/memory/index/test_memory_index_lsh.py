@@ -14,7 +14,6 @@ from memory.index.base import TAIL_LIMIT
 from memory.index.effort import Effort
 from memory.index.evaluation import clustered, recall
 from memory.index.flat import FlatIndex
-from memory.index.hashing import FAMILIES, Family
 from memory.index.lsh import LSHIndex
 
 ROWS = 12_000
@@ -28,21 +27,14 @@ def both(rows: int = ROWS, **settings: Any) -> tuple[LSHIndex, FlatIndex]:
     return index, exact
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_recall(family: Family) -> None:
-    index, exact = both(family=family)
+def test_recall() -> None:
+    index, exact = both()
     assert index.tail == 0
     assert recall(index.search(DATA.queries, 10).ids, exact.search(DATA.queries, 10).ids) > 0.95
     few = index.search(DATA.queries, 10, effort=Effort(10, 200))
     many = index.search(DATA.queries, 10, effort=Effort(400, 200))
     truth = exact.search(DATA.queries, 10).ids
     assert recall(few.ids, truth) < recall(many.ids, truth)
-
-
-def test_all_probes_find_everything() -> None:
-    index, exact = both(3000, family="hyperplane", functions=4, tables=3)
-    found = index.search(DATA.queries[:5], 20, effort=Effort(10**6, 3000))
-    assert (found.ids == exact.search(DATA.queries[:5], 20).ids).all()
 
 
 def test_fresh_rows_are_found_at_once() -> None:
@@ -142,8 +134,8 @@ def test_searches_go_on_while_rows_come_and_go() -> None:
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from("aarmc"), st.integers(0, 399), st.integers(1, 120)), max_size=12))
 def test_any_order_of_changes(steps: list[tuple[str, int, int]]) -> None:
-    """Hyperplanes: with all values probed every row is looked at, so that the answer is exact."""
-    index, model = LSHIndex(64, family="hyperplane", expected=16, functions=3, tables=3), set[int]()
+    """A query reads its own bucket, so that every known row finds itself, and no removed one is found."""
+    index, model = LSHIndex(64, expected=16, functions=3, tables=3), set[int]()
     for step, first, count in steps:
         numbers = np.arange(first, min(first + count, 400))
         if step == "a":
@@ -157,11 +149,11 @@ def test_any_order_of_changes(steps: list[tuple[str, int, int]]) -> None:
             index.merge()
         else:
             index.compact()
-    exact = FlatIndex(64)
     known = np.array(sorted(model), np.int64)
-    exact.add(DATA.vectors[known], known)
-    found = index.search(DATA.queries[:5], 6, effort=Effort(10**6, 400))
-    assert (found.ids == exact.search(DATA.queries[:5], 6).ids).all()
+    found = index.search(DATA.vectors[known], 1, effort=Effort(1, 400))
+    assert (found.ids[:, 0] == known).all()
+    near = index.search(DATA.queries[:5], 6, effort=Effort(10**6, 400))
+    assert set(near.ids.reshape(-1).tolist()) <= {*model, -1}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +165,6 @@ def test_any_order_of_changes(steps: list[tuple[str, int, int]]) -> None:
         ({"functions": 25}, "functions must be from 2 to 24"),
         ({"tables": 0}, "tables must be from 1"),
         ({"seed": -1}, "seed must not be negative"),
-        ({"family": "minhash"}, "family must be one of"),
     ],
 )
 def test_bad_arguments(settings: dict[str, Any], message: str) -> None:

@@ -20,8 +20,8 @@ from memory.questions import Questions
 from memory.questions.counting import tally, tally_of
 from memory.tracks import Sights, TrackMemories, TrackOptions
 from memory.tracks.collection import MOST_SAMPLES, TrackSamples
-from memory.tracks.jumps import pieces_of
 from memory.tracks.phases import phases_of
+from memory.tracks.stories import pieces_of
 from memory.types import Memory
 
 SECOND = 10**9

@@ -30,7 +30,7 @@ from perception.config import (
 from perception.errors import CheckpointError, ConfigError, ScanWarning
 from perception.model.anchors import AnchorNetwork
 from perception.nms import rotated_nms_exact
-from perception.run.anchors import AnchorSteps
+from perception.run.canvas import AnchorSteps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FLAVOURS = ("openpcdet", "mmdetection3d", "zhulf0804")

@@ -22,7 +22,7 @@ from perception.errors import CheckpointError, ConfigError, ScanWarning
 from perception.model.canvas import canvas_section
 from perception.model.centres import CentreNetwork
 from perception.nms import rotated_nms_exact
-from perception.run.centres import CentreSteps
+from perception.run.canvas import CentreSteps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,7 +9,7 @@ import pytest
 
 from perception import Detections
 from perception.track import Moment, Tracks, track_recording
-from perception.track.neighbours import frames_to_box
+from perception.track.refinement import frames_to_box
 
 #: Frames in which the car has no box.
 _GAP = range(10, 15)

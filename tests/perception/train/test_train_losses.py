@@ -65,13 +65,6 @@ def test_cells_around_the_centre_learn_its_box(head: CentreHead) -> None:
     assert ((targets.weights > 0) & (targets.weights <= 1)).all()
 
 
-def test_peaks_may_stand_elsewhere_than_the_boxes_they_learn(head: CentreHead) -> None:
-    batch = one_frame([car(5.5, 0.5), car(12.5, 0.5)], [0, 0])
-    targets = heat_targets(head, batch, (16, 16), torch.tensor([[[4.4, -1.5], [99.0, 0.0]]]))
-    assert (targets.heat == 1).nonzero().tolist() == [[0, 0, 6, 4]]  # the other lies outside
-    assert torch.equal(targets.boxes, batch.boxes[0, :1].expand(len(targets.boxes), 7))
-
-
 def test_ignored_and_padded_objects_and_those_outside_leave_no_heat(head: CentreHead) -> None:
     labels = [IGNORED, -2, 0]
     targets = heat_targets(head, one_frame([car(5.5, 0.5), [0.0] * 7, car(40.0, 0.0)], labels), (16, 16))

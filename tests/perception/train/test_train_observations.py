@@ -16,7 +16,7 @@ from perception.model.embedding import EmbeddingHead
 from perception.model.network import Network
 from perception.run.eager import EagerRunner, EagerSteps
 from perception.train.data.frames import TrainingFrame
-from perception.train.identity import towns
+from perception.train.identity import run as towns
 from perception.train.identity.observations import Observations, Observer, View, drive_views, thin_points
 
 Street = Callable[[int], TrainingFrame]

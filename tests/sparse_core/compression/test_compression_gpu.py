@@ -9,11 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from sparse_core.compression.incremental import IncrementalMask
-from sparse_core.compression.mask_cache import MaskCache
 from sparse_core.compression.model import compress_model
 from sparse_core.nm.layers.assembly import compressed_layers
-from sparse_core.nm.masks import nm_mask
 from sparse_core.nm.packing.codebook import fit_codebook, lookup
 from sparse_core.nm.packing.compress import compress
 from sparse_core.nm.packing.files import load_compressed, save_compressed
@@ -154,38 +151,3 @@ def test_files_from_the_gpu_go_round(cuda: torch.device, tmp_path: Path) -> None
             assert torch.equal(back.weights[name].parts()[part], tensor), (name, part)
     twin = back.load_into(copy.deepcopy(model).to(cuda))
     assert all(torch.equal(value.cpu(), back.state_dict()[name]) for name, value in twin.state_dict().items())
-
-
-def test_moving_averages_of_masks(cuda: torch.device) -> None:
-    here = IncrementalMask.from_weight(_weight(), NMPattern(2, 4), alpha=0.7)
-    there = IncrementalMask.from_weight(_weight().to(cuda), NMPattern(2, 4), alpha=0.7)
-    there.update(_weight(99).to(cuda))
-    here.update(_weight(99))
-    news = [_weight(seed).to(cuda) for seed in range(1, 6)]
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        updates = [there.update(new) for new in news]
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    for new, update in zip(news, updates, strict=True):
-        expected = here.update(new.cpu())
-        assert torch.equal(update.mask.cpu(), expected.mask)
-        assert float(update.flipped) == pytest.approx(float(expected.flipped))
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("name", ["cuda", "cuda:0"])
-def test_masks_are_found_by_either_name_of_the_device(name: str, packed: bool, cuda: torch.device) -> None:
-    cache = MaskCache(packed=packed)
-    mask = nm_mask(_weight().to(cuda), 2, 4)
-    assert cache.put("layer", mask)
-    found = cache.get("layer", name)
-    assert found is not None
-    assert torch.equal(found, mask)
-    assert cache.get("layer") is None
-    made = cache.repeated(NMPattern(2, 4), (8, 16), 3, name)
-    assert torch.equal(cache.repeated(NMPattern(2, 4), (8, 16), 3, torch.device(name)), made)
-    count = cache.precompute((8, 16), name)
-    assert cache.precompute((8, 16), "cuda") == count
-    assert len(cache) == 1 + count

@@ -1,18 +1,14 @@
-"""LatencyController on made-up clocks, and levels of a real model."""
+"""LatencyController on made-up clocks."""
 
 from __future__ import annotations
 
 import warnings
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
-from sparse_core.dynamic.inference.latency import BudgetWarning, LatencyController, measure_levels
-from sparse_core.dynamic.inference.levels import prepare_levels
-from sparse_core.nm.pattern import TWO_FOUR, Block
+from sparse_core.dynamic.latency import BudgetWarning, LatencyController, measure_levels
 
 SECONDS = {"dense": 0.040, "2:4": 0.030, "block 75 %": 0.020, "block 90 %": 0.010}
 
@@ -101,7 +97,6 @@ def test_never_over_the_expected_budget_where_a_level_meets_it(
         (lambda: LatencyController(SECONDS, 0.1).observe("x", 0.1), "no level 'x': there are"),
         (lambda: LatencyController(SECONDS, 0.1).observe("dense", -1.0), "seconds must be positive"),
         (lambda: measure_levels({}), "needs levels"),
-        (lambda: prepare_levels(nn.Sequential(nn.Linear(4, 4)), {}), "at least one level"),
     ],
 )
 def test_bad_arguments(call: object, message: str) -> None:
@@ -120,45 +115,3 @@ def test_measured_levels_are_in_order() -> None:
     found = measure_levels(levels, repeats=3, warm_up=1, clock=lambda: now_s)
     assert list(found) == ["slow", "fast"]
     assert found == pytest.approx({"slow": 0.02, "fast": 0.002})
-
-
-def test_prepared_levels_share_what_they_do_not_prune() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 32), nn.Linear(32, 3)).eval()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    levels = prepare_levels(
-        model, {"dense": None, "2:4": TWO_FOUR, "block 75 %": Block(16, 0.75)}, select="^[02]$"
-    )
-    x = torch.randn(4, 64)
-    assert levels["dense"] is model
-    for name in ("2:4", "block 75 %"):
-        pruned = levels[name]
-        assert pruned[1].weight is model[1].weight  # type: ignore[index]
-        assert pruned[3].weight is model[3].weight  # type: ignore[index]
-        weight = pruned[0].weight if name == "2:4" else pruned[0].matrix.to_dense()  # type: ignore[index]
-        share = float((weight != 0).float().mean())
-        assert share == pytest.approx(0.5 if name == "2:4" else 0.25)
-        kept = weight != 0
-        assert torch.equal(weight[kept], model[0].weight[kept])
-    with warnings.catch_warnings():
-        # Said once a process: on a CPU the 2:4 layer unpacks.
-        warnings.filterwarnings("ignore", "packed n.m weights")
-        answers = {name: level(x) for name, level in levels.items()}
-    assert not torch.allclose(answers["2:4"], answers["dense"])
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name])
-
-
-def test_switching_levels_runs_the_prepared_modules() -> None:
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
-    levels = prepare_levels(model, {"dense": None, "block 75 %": Block(16, 0.75)})
-    x = torch.randn(2, 64)
-    controller = LatencyController({"dense": 0.02, "block 75 %": 0.01}, 0.015)
-    parameters = {name: [p.data_ptr() for p in level.parameters()] for name, level in levels.items()}
-    with torch.no_grad():
-        assert torch.equal(levels[controller.choose()](x), levels["block 75 %"](x))
-        controller.set_budget(1.0)
-        for _ in range(10):
-            controller.observe(controller.choose(), 0.001)
-        assert torch.equal(levels[controller.choose()](x), model(x))
-    assert parameters == {name: [p.data_ptr() for p in level.parameters()] for name, level in levels.items()}

@@ -9,7 +9,6 @@ import torch
 from masked_training import MaskedTraining, cosine
 from torch import Tensor, nn
 
-from sparse_core.dynamic.optimisers import SparseMomentum
 from sparse_core.dynamic.rigl.conversion import dense_training, sparse_training
 from sparse_core.dynamic.rigl.exchange import exchange_cells
 from sparse_core.dynamic.rigl.grid import plan_grid
@@ -47,7 +46,6 @@ def _layers(model: nn.Module) -> list[SparseTrainedLayer]:
     return [module for module in model.modules() if isinstance(module, SparseTrainedLayer)]
 
 
-@pytest.mark.parametrize("optimiser_type", ["torch", "ours"])
 @pytest.mark.parametrize(
     ("structure", "block", "execution", "method", "drop"),
     [
@@ -66,17 +64,12 @@ def test_equals_dense_masked_training_step_by_step(
     execution: str,
     method: str,
     drop: str,
-    optimiser_type: str,
 ) -> None:
     model = _network(structure, execution, block)
     layers = _layers(model)
     biases = [layer.bias for layer in layers if layer.bias is not None]
     values = [layer.values for layer in layers]
-    optimiser: torch.optim.Optimizer
-    if optimiser_type == "torch":
-        optimiser = torch.optim.SGD(values, lr=0.1, momentum=0.9)
-    else:
-        optimiser = SparseMomentum(values, lr=0.1, momentum=0.9)
+    optimiser = torch.optim.SGD(values, lr=0.1, momentum=0.9)
     scheduler = RigLScheduler(
         model,
         optimiser,

@@ -12,22 +12,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from sparse_core.formats import (
-    BSR,
-    COO,
-    CSR,
-    ELL,
-    HYB,
-    NM,
-    CompactCSR,
-    SlicedELL,
-    SparseMatrix,
-    hstack,
-    kron,
-    tril,
-    triu,
-    vstack,
-)
+from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
 
 FORMATS: list[tuple[type[SparseMatrix], dict[str, Any]]] = [
     (COO, {}),
@@ -70,9 +55,6 @@ OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]
     "sum(0)": (lambda a, b: a.sum(axis=0), lambda a, b: a.sum(axis=0)),
     "sum(1)": (lambda a, b: a.sum(axis=1), lambda a, b: a.sum(axis=1)),
     "sum(-1)": (lambda a, b: a.sum(axis=-1), lambda a, b: a.sum(axis=-1)),
-    "vstack": (lambda a, b: vstack([a, b, a]), lambda a, b: scipy.sparse.vstack([a, b, a])),
-    "hstack": (lambda a, b: hstack([a, b]), lambda a, b: scipy.sparse.hstack([a, b])),
-    "kron": (lambda a, b: kron(a, b[:2]), lambda a, b: scipy.sparse.kron(a, b.tocsr()[:2])),
     "rows": (lambda a, b: a[1:5], lambda a, b: a.tocsr()[1:5]),
     "every other row, backwards": (lambda a, b: a[::-2], lambda a, b: a.tocsr()[::-2]),
     "rows and columns": (lambda a, b: a[:-1, 1:4], lambda a, b: a.tocsr()[:-1, 1:4]),
@@ -82,14 +64,6 @@ for shift in (-3, -1, 0, 2, 40):
     OPERATIONS[f"diagonal({shift})"] = (
         lambda a, b, k=shift: a.diagonal(k),
         lambda a, b, k=shift: np.zeros(0) if -k >= a.shape[0] or k >= a.shape[1] else a.diagonal(k),
-    )
-    OPERATIONS[f"tril({shift})"] = (
-        lambda a, b, k=shift: tril(a, k),
-        lambda a, b, k=shift: scipy.sparse.tril(a, k),
-    )
-    OPERATIONS[f"triu({shift})"] = (
-        lambda a, b, k=shift: triu(a, k),
-        lambda a, b, k=shift: scipy.sparse.triu(a, k),
     )
 
 
@@ -137,12 +111,12 @@ def compare(seed: int, shapes: tuple[tuple[int, int], ...], densities: tuple[flo
 
 
 def test_operators_equal_those_of_scipy() -> None:
-    assert compare(0, ((7, 5), (0, 4)), (0.25,)) > 700
+    assert compare(0, ((7, 5), (0, 4)), (0.25,)) > 500
 
 
 @pytest.mark.slow
 def test_operators_equal_those_of_scipy_at_length() -> None:
-    assert sum(compare(seed, SHAPES, (0.0, 0.25, 1.0)) for seed in range(4)) > 35_000
+    assert sum(compare(seed, SHAPES, (0.0, 0.25, 1.0)) for seed in range(4)) > 24_000
 
 
 @pytest.mark.parametrize(("target", "options"), FORMATS)
@@ -162,8 +136,7 @@ def test_scaling_keeps_format_structure_and_padding(
 
 def test_types_are_promoted_as_in_torch() -> None:
     half, single = CSR.from_dense(torch.eye(3).half()), CSR.from_dense(torch.eye(3))
-    assert (half + single).dtype == (half * single).dtype == kron(half, single).dtype == torch.float32
-    assert vstack([half, single]).dtype == hstack([single, half]).dtype == torch.float32
+    assert (half + single).dtype == (half * single).dtype == torch.float32
     assert (half + half.to(torch.bfloat16)).dtype == torch.float32
     assert (2.5 * half).dtype == torch.float16
     assert (single * 1j).dtype == torch.complex64
@@ -210,12 +183,6 @@ SMOOTH: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda a, b: a.diagonal(1) * b.diagonal(-1).sum(),
     ),
     "sums": (lambda a, b: a.sum(0) * b.sum(1).sum() + b.sum(), lambda a, b: a.sum(0) * b.sum() + b.sum()),
-    "stacks": (
-        lambda a, b: hstack([vstack([a, b]), vstack([b, b])]),
-        lambda a, b: torch.cat([torch.cat([a, b]), torch.cat([b, b])], 1),
-    ),
-    "kron": (kron, torch.kron),
-    "triangles": (lambda a, b: tril(a, 1) + triu(b), lambda a, b: a.tril(1) + b.triu()),
     "conj": (lambda a, b: a.conj() * b, lambda a, b: a.conj() * b),
 }
 
@@ -253,14 +220,6 @@ def test_operands_that_do_not_match() -> None:
         matrix / matrix
     with pytest.raises(ValueError, match="axis must be None, 0, 1, -1 or -2, got 2"):
         matrix.sum(axis=2)
-    with pytest.raises(ValueError, match="the same number of columns, got none"):
-        vstack([])
-    with pytest.raises(ValueError, match=r"number of columns, got \(3, 3\), \(3, 2\)"):
-        vstack([matrix, other])
-    with pytest.raises(ValueError, match="number of rows"):
-        hstack([matrix, other.T])
-    with pytest.raises(TypeError, match="expected a sparse matrix, got Tensor"):
-        kron(matrix, torch.eye(2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="matrices are on cpu and meta"):
         matrix + matrix.to("meta")
 

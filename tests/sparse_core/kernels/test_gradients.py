@@ -27,7 +27,7 @@ from sparse_core.dynamic.rigl.grid import plan_grid, random_cells
 from sparse_core.formats import BSR, COO, CSR, ELL
 from sparse_core.formats.assemble import assemble_csr
 from sparse_core.kernels.gradients import once_differentiable
-from sparse_core.linalg import sddmm, solve, spgemm, spmm, spmv, triangular_solve, tridiagonal_solve
+from sparse_core.linalg import sddmm, solve, spgemm, spmm, spmv, triangular_solve
 from sparse_core.nm.packing.codebook import lookup
 from sparse_core.nm.training.estimators import masked_weight
 from sparse_core.nm.training.sparse_linear import SparseTrainingLinear
@@ -181,16 +181,6 @@ TWICE: dict[str, dict[str, Callable[[], Case]]] = {
         "unit diagonal": lambda: product(triangular_solve, numbers(4), unit_diagonal=True),
         "reference": lambda: product(triangular_solve, numbers(4), impl="reference"),
         "complex": lambda: product(triangular_solve, numbers(4, dtype=COMPLEX)),
-    },
-    "sparse_core.linalg.tridiagonal.api._TridiagonalSolve": {
-        "vendor": lambda: (
-            lambda d, *rest: tridiagonal_solve(rest[0], 4 + d, *rest[1:]),
-            tuple(numbers(2, 3 + 0 * i) for i in range(4)),
-        ),
-        "reference": lambda: (
-            lambda d, *rest: tridiagonal_solve(rest[0], 4 + d, *rest[1:], impl="reference"),
-            tuple(numbers(2, 3) for _ in range(4)),
-        ),
     },
     "sparse_core.linalg.krylov.differentiable._DifferentiableSolve": {
         "cg": lambda: hermitian_solve("cg"),

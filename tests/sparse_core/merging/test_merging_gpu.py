@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sparse_core.merging.api import merge
-from sparse_core.merging.connectivity import loss_along_path
 from sparse_core.merging.files.vector_files import load_task_vector, save_task_vector
-from sparse_core.merging.hot_swap import HotSwap
-from sparse_core.merging.merge_cache import Combination, MergeCache
 from sparse_core.merging.task_vector import TaskVector
 
 pytestmark = pytest.mark.gpu
@@ -114,62 +110,3 @@ def _vectors(model: nn.Module) -> dict[str, TaskVector]:
         tuned = {key: value + 0.1 * torch.randn_like(value) for key, value in base.items()}
         made[name] = TaskVector.between(base, tuned)
     return made
-
-
-def test_a_swap_reaches_a_captured_graph(cuda: torch.device) -> None:
-    model = _network().to(cuda)
-    base = copy.deepcopy(model.state_dict())
-    x = torch.randn(8, 32, device=cuda)
-    with torch.no_grad(), MergeCache(base, _vectors(model), budget_bytes=1 << 20) as cache:
-        swap = HotSwap(model, copy=True)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            model(x)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = model(x)
-        seen = []
-        wanted = [
-            Combination({"grasp": 1.0}),
-            Combination({"grasp": 0.5, "carry": 0.5}),
-            Combination({"carry": 1.0}),
-        ]
-        for future in cache.prefetch(wanted):
-            future.result()
-        for combination in wanted:
-            swap.swap(cache.get(combination))
-            graph.replay()
-            expected = torch.func.functional_call(model, dict(cache.get(combination)), (x,))
-            assert torch.equal(y, expected)
-            seen.append(y.clone())
-        assert cache.statistics.hits == 2 * len(wanted)
-        assert not torch.equal(seen[0], seen[1])
-        assert not torch.equal(seen[1], seen[2])
-        swap.close()
-
-
-def test_a_swap_without_copies_takes_the_new_tensors(cuda: torch.device) -> None:
-    model = _network().to(cuda)
-    base = copy.deepcopy(model.state_dict())
-    with MergeCache(base, _vectors(model), budget_bytes=1 << 20) as cache, HotSwap(model) as swap:
-        merged = cache.get(Combination({"grasp": 1.0}))
-        swap.swap(merged)
-        assert model[0].weight.data_ptr() == merged["0.weight"].data_ptr()
-        # Merges made for the CPU are moved.
-        swap.swap({name: value.cpu() for name, value in base.items()})
-        assert model[0].weight.device.type == cuda.type
-        assert torch.equal(model[0].weight, base["0.weight"])
-
-
-def test_the_loss_along_a_path(cuda: torch.device) -> None:
-    here = _network()
-    there = copy.deepcopy(here).to(cuda)
-    other = {name: value + 0.2 for name, value in here.state_dict().items()}
-    x = torch.randn(50, 32)
-    found = loss_along_path(
-        there, there.state_dict(), _moved(other, cuda), lambda model: float(model(x.to(cuda)).square().mean())
-    )
-    expected = loss_along_path(here, here.state_dict(), other, lambda model: float(model(x).square().mean()))
-    assert found.losses == pytest.approx(expected.losses, rel=1e-4)

@@ -12,7 +12,7 @@ import pytest
 
 from perception.budget import BudgetedDetector, default_levels
 from perception.train.data.frames import TrainingFrame
-from sparse_core.dynamic.inference import energy
+from sparse_core.dynamic import energy
 
 Street = Callable[[int], TrainingFrame]
 Perceive = Callable[..., Any]

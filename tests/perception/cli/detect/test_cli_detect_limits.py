@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Perceive = Callable[..., Any]
 
 
@@ -29,3 +31,12 @@ def test_frames_that_reached_a_limit_are_counted(
     assert "reached a limit" not in raised.remarks
     assert limits_of(tmp_path / "many") == [[]] * 3
     assert perceive("detect", scans, "--out", tmp_path / "none", *options, "--limits", 0).status == 2
+
+
+def test_abbreviations_are_refused(
+    perceive: Perceive, scans: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Read as --limits, --limit 2 would detect in all scans."""
+    with pytest.raises(SystemExit, match="2"):
+        perceive("detect", scans, "--limit", 2)
+    assert "unrecognized arguments: --limit 2" in capsys.readouterr().err

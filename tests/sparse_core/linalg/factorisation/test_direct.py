@@ -9,7 +9,6 @@ import torch
 from scipy.sparse.linalg import spsolve
 from torch import Tensor
 
-from sparse_core.errors import ImplementationError
 from sparse_core.formats import COO, CSR
 from sparse_core.linalg import Preconditioner, cholesky, lu
 
@@ -60,19 +59,10 @@ def test_dtypes_promote() -> None:
     assert factors.solve(torch.ones(9)).dtype == torch.float64
 
 
-def cholesky_implementations() -> list[Any]:
-    return ["reference", "auto", "vendor"]
-
-
-@pytest.mark.parametrize("impl", cholesky_implementations())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_cholesky_solves_and_is_reused(impl: Any, dtype: torch.dtype) -> None:
-    if impl == "vendor":
-        pytest.importorskip("sksparse")
+def test_cholesky_solves_and_is_reused(dtype: torch.dtype) -> None:
     matrix = CSR.from_scipy(poisson(7)).to(dtype)
-    factors = cholesky(matrix, impl=impl)
-    if impl != "auto":
-        assert factors.library == {"reference": "superlu", "vendor": "cholmod"}[impl]
+    factors = cholesky(matrix)
     for shape in [(49,), (49, 3), (49, 0)]:
         b = torch.randn(shape, dtype=dtype)
         x = factors.solve(b)
@@ -83,23 +73,20 @@ def test_cholesky_solves_and_is_reused(impl: Any, dtype: torch.dtype) -> None:
     torch.testing.assert_close(again(b), factors(b) / 4, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("impl", cholesky_implementations())
-def test_cholesky_refuses_what_is_not_positive_definite(impl: Any) -> None:
-    if impl == "vendor":
-        pytest.importorskip("sksparse")
+def test_cholesky_refuses_what_is_not_positive_definite() -> None:
     indefinite = poisson(5) - 3 * scipy.sparse.eye_array(25)
     with pytest.raises(ValueError, match=r"not positive definite: the pivot of row \d+ is not positive"):
-        cholesky(CSR.from_scipy(indefinite), impl=impl)
+        cholesky(CSR.from_scipy(indefinite))
     # A diagonal names its row exactly; a zero on it makes SuperLU swap rows.
     diagonal = torch.eye(4)
     diagonal[2, 2] = -1
     with pytest.raises(ValueError, match="the pivot of row 2 is not positive"):
-        cholesky(CSR.from_dense(diagonal), impl=impl)
+        cholesky(CSR.from_dense(diagonal))
     swapped = torch.tensor([[0.0, 1], [1, 0]])
     with pytest.raises(ValueError, match="not positive definite"):
-        cholesky(CSR.from_dense(swapped), impl=impl)
+        cholesky(CSR.from_dense(swapped))
     with pytest.raises(ValueError, match=r"not symmetric: entries \(0, 1\) and \(1, 0\) differ"):
-        cholesky(CSR.from_dense(torch.tensor([[2.0, 1], [0, 2]])), impl=impl)
+        cholesky(CSR.from_dense(torch.tensor([[2.0, 1], [0, 2]])))
 
 
 def test_no_row_and_one_row() -> None:
@@ -126,16 +113,6 @@ def test_singular_matrices_and_wrong_arguments() -> None:
             factorise(matrix).refactor(CSR.from_dense(torch.ones(3, 3)))
     with pytest.raises(TypeError, match="cholesky supports real values"):
         cholesky(matrix.to(torch.complex64))
-    with pytest.raises(ImplementationError, match="no triton"):
-        cholesky(matrix, impl="triton")
-
-
-def test_without_scikit_sparse_the_explicit_request_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_core.linalg.factorisation.direct.module_available", lambda name: False)
-    matrix = CSR.from_dense(torch.eye(3))
-    with pytest.raises(ImplementationError, match="needs scikit-sparse"):
-        cholesky(matrix, impl="vendor")
-    assert cholesky(matrix).library == "superlu"
 
 
 @pytest.mark.gpu

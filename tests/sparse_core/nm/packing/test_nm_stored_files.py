@@ -17,7 +17,6 @@ from sparse_core.nm import (
     SparseLinear,
     SparseLinearInt8,
     load_packed,
-    packed_size_report,
     save_packed,
 )
 from sparse_core.nm.packing.files import load_compressed
@@ -57,7 +56,6 @@ def test_a_converted_model_of_release_0_1_gives_its_output(tmp_path: Path) -> No
     again = load_packed(written, Model().eval())
     assert again.again is again.first
     assert torch.equal(again(expected["x"]), model(expected["x"]))
-    assert packed_size_report(written) == packed_size_report(STORED / "packed-model-1.safetensors")
 
 
 def test_a_compressed_model_of_release_0_1_gives_its_weights() -> None:

@@ -14,8 +14,7 @@ from torch import nn
 
 from sparse_core.nm.masks import pattern_mask
 from sparse_core.nm.pattern import NMPattern
-from sparse_core.nm.pruning.allocation import CANDIDATES, allocate, attention_and_ends
-from sparse_core.nm.pruning.sensitivity import layer_sensitivity
+from sparse_core.nm.pruning.allocation import CANDIDATES, allocate
 
 
 class Block(nn.Module):
@@ -168,17 +167,7 @@ def test_targets_that_the_candidates_meet_exactly(target: float) -> None:
 
 def test_conservative_layers_keep_more() -> None:
     model = transformer()
-    careful = attention_and_ends(model)
-    attention = [f"{block}.{name}" for block in ("first", "second") for name in ("attn_qkv", "out_proj")]
-    assert careful == (*attention, "head")
-    assert attention_and_ends(model, attention=None, ends=2) == (
-        "first.attn_qkv",
-        "first.out_proj",
-        "second.down",
-        "head",
-    )
-    assert attention_and_ends(model, attention=None, ends=0) == ()
-    assert attention_and_ends(model, attention=None, ends=99)[-1] == "head"
+    careful = ("first.attn_qkv", "first.out_proj", "second.attn_qkv", "second.out_proj", "head")
     found = allocate(model, 0.55, conservative=careful)
     assert all(layer.density >= 0.75 for layer in found.layers if layer.name in careful)
     assert found.sparsity >= 0.55
@@ -189,45 +178,6 @@ def test_conservative_layers_keep_more() -> None:
     assert found == by_expression == by_function
     with pytest.raises(ValueError, match=r"allow at most 0\.656091"):
         allocate(model, 0.7, conservative=careful)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["encoder.0.self_attn.out_proj", "h.1.attention.dense", "block.q_proj", "qkv_proj", "kproj", "AttnOut"],
-)
-def test_usual_names_of_attention(name: str) -> None:
-    parts = name.split(".")
-    model: nn.Module = nn.Linear(4, 4)
-    for part in reversed(parts):
-        model = nn.ModuleDict({part: model})
-    assert attention_and_ends(model, ends=0) == (name,)
-
-
-@pytest.mark.parametrize("name", ["up_proj", "down_proj", "gate_proj", "layer.projection", "stoproj"])
-def test_other_projections_are_no_attention(name: str) -> None:
-    model = nn.Linear(4, 4)
-    holder = nn.ModuleDict({name.replace(".", "_"): model})
-    assert attention_and_ends(holder, ends=0) == ()
-
-
-def test_a_measured_sensitivity_is_followed() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
-    batches = [torch.randn(8, 16) for _ in range(4)]
-    candidates = [NMPattern(1, 4), NMPattern(2, 4), NMPattern(3, 4), None]
-    report = layer_sensitivity(
-        model,
-        lambda net, x: net(x).square().mean(),
-        batches,
-        patterns=[candidate for candidate in candidates if candidate],
-        order=2,
-    )
-    found = allocate(model, 0.5, candidates=candidates, sensitivity=report)
-    for layer in found.layers:
-        if layer.pattern is not None:
-            assert layer.sensitivity == report.of(layer.name, layer.pattern).sensitivity
-    with pytest.raises(ValueError, match="no entry for layer '0' under 1:8"):
-        allocate(model, 0.5, candidates=[NMPattern(1, 8)], sensitivity=report)
 
 
 def test_the_table_has_every_column() -> None:
@@ -295,8 +245,6 @@ def test_bad_arguments() -> None:
         allocate(model, 0.5, candidates=[NMPattern(2, 4)], sensitivity={"0": {NMPattern(2, 4): -1.0}})
     with pytest.raises(ValueError, match="no layer matches"):
         allocate(nn.ReLU(), 0.5)
-    with pytest.raises(ValueError, match="ends must be 0 or more"):
-        attention_and_ends(model, ends=-1)
     assert None in CANDIDATES
 
 

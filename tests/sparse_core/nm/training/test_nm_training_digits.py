@@ -13,16 +13,7 @@ from torch import Tensor, nn
 from sparse_core.nm.masks import check_nm
 from sparse_core.nm.pattern import NMPattern
 from sparse_core.nm.pruning.selection import magnitude_masks
-from sparse_core.nm.pruning.sensitivity import layer_sensitivity
-from sparse_core.nm.training import (
-    DistillationLoss,
-    LayerwiseSchedule,
-    MaskRefresher,
-    ProgressiveSchedule,
-    Schedule,
-    attach_masks,
-    warmup_cosine,
-)
+from sparse_core.nm.training import DistillationLoss, MaskRefresher, attach_masks, warmup_cosine
 
 #: So sparse that one-shot pruning loses a lot.
 PATTERN = NMPattern(2, 8)
@@ -91,14 +82,13 @@ def one_shot(dense: nn.Module, digits: tuple[Tensor, Tensor, Tensor, Tensor]) ->
 def sparse_training(
     dense: nn.Module,
     digits: tuple[Tensor, Tensor, Tensor, Tensor],
-    schedule: Schedule | None = None,
     *,
     distil: bool = False,
 ) -> float:
     """Accuracy of the dense network after sparse training; checks that the result is sparse."""
     model = copy.deepcopy(dense)
     handle = attach_masks(model, magnitude_masks(model, PATTERN), estimator="sr-ste")
-    refresher = MaskRefresher(handle, PATTERN, every=5, freeze_after=150, schedule=schedule)
+    refresher = MaskRefresher(handle, PATTERN, every=5, freeze_after=150)
     teacher = copy.deepcopy(dense)
     loss = DistillationLoss(teacher, model, features=["2"]) if distil else None
     fit(model, *digits[:2], 300, before=refresher.step, distil=loss)
@@ -118,21 +108,6 @@ def test_sr_ste_recovers_what_one_shot_pruning_loses(
     assert before > 0.93
     assert one_shot < before - 0.2
     assert trained > before - 0.03
-
-
-def test_schedules_recover_it_too(
-    dense: nn.Module, one_shot: float, digits: tuple[Tensor, Tensor, Tensor, Tensor]
-) -> None:
-    before = accuracy(dense, *digits[2:])
-    assert sparse_training(dense, digits, ProgressiveSchedule(0, 60)) > before - 0.03
-    batches = list(zip(digits[0].split(300), digits[1].split(300), strict=True))
-    report = layer_sensitivity(
-        dense,
-        lambda net, batch: nn.functional.cross_entropy(net(batch[0]), batch[1]),
-        batches,
-        patterns=PATTERN,
-    )
-    assert sparse_training(dense, digits, LayerwiseSchedule(report.ranking(), 0, 60)) > before - 0.03
 
 
 def test_distillation_recovers_it_too(

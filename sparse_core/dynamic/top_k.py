@@ -7,11 +7,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sparse_core.dynamic.activations.masks import Gradient, check_gradient, masked
-from sparse_core.dynamic.ranking import best_entries, check_batch, nan_first
+from sparse_core.dynamic.ranking import best_entries, check_batch
+from sparse_core.nm.training.estimators import masked_weight
 
 Granularity = Literal["row", "channel", "block"]
 RankedBy = Literal["magnitude", "value"]
+Gradient = Literal["kept", "straight-through"]
 
 
 def top_k_mask(
@@ -59,7 +60,7 @@ def top_k_mask(
     if not 1 <= k <= scores.shape[1]:
         units = {"row": "entries", "channel": "channels", "block": "blocks"}[granularity]
         raise ValueError(f"k must be 1 to {scores.shape[1]} ({units} of x {tuple(x.shape)}), got {k}")
-    kept = best_entries(nan_first(scores), k)
+    kept = best_entries(torch.where(scores.isnan(), float("inf"), scores), k)
     if granularity == "channel":
         return kept.reshape(*kept.shape, *(1 for _ in x.shape[2:])).expand_as(x)
     if granularity == "block":
@@ -76,14 +77,13 @@ def _pooled(groups: Tensor, by: RankedBy) -> Tensor:
 class TopKActivation(nn.Module):
     """Keep the ``k`` largest activations, channels or blocks and zero the others; see :func:`top_k_mask`.
 
-    Plain layers still compute the zeros. This saves time only if the next layer skips them, as
-    :class:`sparse_core.dynamic.PredictedFeedForward` does.
+    Plain layers still compute the zeros. This saves time only if the next layer skips them.
 
     Args:
         k: number to keep.
         granularity, block_size, by: see :func:`top_k_mask`.
-        gradient: ``"kept"`` or ``"straight-through"``, see
-            :func:`sparse_core.dynamic.activations.masks.masked`.
+        gradient: ``"kept"``: only kept entries receive a gradient, the exact derivative for a fixed mask.
+            ``"straight-through"``: all entries receive it, as if nothing were dropped (Bengio et al. 2013).
 
     Raises:
         ValueError: ``k`` below 1 or an unknown option.
@@ -99,7 +99,8 @@ class TopKActivation(nn.Module):
         gradient: Gradient = "kept",
     ) -> None:
         super().__init__()
-        check_gradient(gradient)
+        if gradient not in get_args(Gradient):
+            raise ValueError(f"gradient must be one of {get_args(Gradient)}, got {gradient!r}")
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if granularity not in get_args(Granularity):
@@ -110,7 +111,7 @@ class TopKActivation(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with zeros outside the best ``k``; same shape."""
         mask = top_k_mask(x, self.k, granularity=self.granularity, block_size=self.block_size, by=self.by)
-        return masked(x, mask, self.gradient)
+        return masked_weight(x, mask, "fixed" if self.gradient == "kept" else "ste")
 
     def extra_repr(self) -> str:
         """Return the options for ``print(model)``."""

@@ -1,1 +1,0 @@
-"""Dynamic pruning: patterns that follow the importance of blocks during training."""

@@ -1,1 +1,0 @@
-"""Sparse activations: top-k, fixed and learned thresholds, and predicted blocks."""

@@ -1,1 +1,0 @@
-"""Less computation for easy inputs: early exits, conditional blocks, experts, and a latency budget."""
