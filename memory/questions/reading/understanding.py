@@ -245,10 +245,11 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     timed = found.between is not None or found.since is not None
     if parsed.question == "visited":
         person = _text_of(parsed, "PERSON").lower()
-        if not timed or person not in _ROBOT:
+        ever = parsed.has("HAVE")  # Where have you been?
+        if person not in _ROBOT or not (timed or ever):
             problem = NO_ROBOT if person in _ROBOT else WHO_IS.format(person=person)
             return ParsedQuestion("search", what=words, typed=words, problem=problem)
-        found.question, found.kinds = "between", ("place",)
+        found.question, found.kinds = "between" if timed else "search", ("place",)
     if parsed.question == "appeared":
         found.question = "search" if timed else "first_seen"
     if parsed.question == "pose_to" and parsed.has("NEAREST"):

@@ -342,8 +342,9 @@ def test_where_the_robot_was() -> None:
     ):
         found = understand(text, NOW)
         assert (found.question, found.kinds, found.what) == ("between", ("place",), None), text
+    assert understand("where have you been?", NOW).kinds == ("place",)
     for text, reason in (
-        ("where have you been", "not where it is now"),
+        ("where were you", "not where it is now"),
         ("where was he yesterday", "who 'he' is"),
         ("has the phone moved? where was it", "one question at a time"),
     ):
