@@ -268,7 +268,7 @@ def how_often_question(label: str, position: NDArray[np.float64] | None, expecte
         if position is None:
             days = memories.questions.how_often(label).days
         else:
-            days = visits_of(memories.at(label, position), gap_s=60.0).days
+            days = len(visits_of(memories.at(label, position), gap_s=60.0).days)
         return f"{days}", days == expected
 
     where = "" if position is None else f" at {_words(position)}"

@@ -16,6 +16,7 @@ from memory.types import AWAY, Hit, Memory, State
 from memory.wording.words import (
     STATE_WORDS,
     counted,
+    days_in_words,
     duration,
     listed,
     moment,
@@ -29,6 +30,8 @@ How = Literal["id", "label", "text", "similar"]
 
 #: Begins the words of a search by similarity.
 SIMILAR_TO = "similar to "
+#: Ends the words of a search for what left.
+THAT_LEFT = " that left"
 
 
 def quoted(what: str) -> str:
@@ -161,6 +164,7 @@ class Happened(Answer):
         total: number of memories.
         memories: in the order in which they were first seen in this time, up to the limit.
         what: label or words of the query; empty for all.
+        place: place in words; empty for everywhere.
     """
 
     question: Literal["between"] = field(default="between", init=False)
@@ -168,9 +172,11 @@ class Happened(Answer):
     total: int
     memories: tuple[Memory, ...]
     what: str = ""
+    place: str = ""
 
     def __str__(self) -> str:
         span = between_words(self.between_ns)
+        span = f"in {self.place} {span}" if self.place else span
         of = f" of {self.what}" if self.what else ""
         if not self.total:
             return f"No memories{of} {span}."
@@ -226,6 +232,7 @@ class HowOften(Answer):
         visits: number of visits, which are periods without a longer pause.
         total_s, longest_s: duration of all visits and of the longest, in seconds.
         first_ns, last_ns: first and last observation; ``None`` if there is none.
+        day_starts_ns: first nanosecond of each of these days.
     """
 
     question: Literal["how_often"] = field(default="how_often", init=False)
@@ -238,12 +245,14 @@ class HowOften(Answer):
     longest_s: float
     first_ns: int | None
     last_ns: int | None
+    day_starts_ns: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         if self.first_ns is None or self.last_ns is None:
             return f"No memory of {quoted(self.what)}."
         return (
-            f"{self.what} was seen {plural(self.sightings, 'time')} on {plural(self.days, 'day')}, from"
+            f"{self.what} was seen {plural(self.sightings, 'time')} on {plural(self.days, 'day')}"
+            f" ({days_in_words(self.day_starts_ns)}), from"
             f" {moment(self.first_ns)} to {moment(self.last_ns)}; in view for {duration(self.total_s)} in"
             f" {plural(self.visits, 'visit')}, at most {duration(self.longest_s)} at a time."
         )
@@ -293,12 +302,14 @@ class HowMany(Answer):
         # The number of present objects comes first: it is what most people ask for.
         believed = f"{listed(states, most=len(states))}, of " if len(states) > 1 else ""
         apart = "" if self.things == self.memories else f", {plural(self.things, 'object')} by their tracks"
+        in_all = "" if self.between_ns is None else " in all"  # Also before and after that time.
         kinds = f": {counted(self.by_label)}" if len(self.by_label) > 1 else ""
         if self.past and believed:
             apart, believed = f"{apart}, now {listed(states, most=len(states))}", ""
         return (
             f"{believed}{plural(self.memories, 'memory', 'memories')}{what}{where}{when}{apart}{kinds};"
-            f" seen {plural(self.sightings, 'time')}, from {moment(self.first_ns)} to {moment(self.last_ns)}."
+            f" seen {plural(self.sightings, 'time')}{in_all}, from {moment(self.first_ns)} to"
+            f" {moment(self.last_ns)}."
         )
 
 

@@ -219,7 +219,9 @@ class Questions(SpatialQuestions):
         )
         memories, total = self._store.find_seen(wanted, limit=limit)
         what = text if text is not None else " or ".join(labels or ())
-        return Happened((first_ns, last_ns), total, tuple(memories), what)
+        limited = map_id or near or area
+        place = words_of_place(map_id, near, radius_m, None, area) if limited else ""
+        return Happened((first_ns, last_ns), total, tuple(memories), what, place)
 
     def changed_since(
         self,
@@ -282,7 +284,8 @@ class Questions(SpatialQuestions):
             what=meant.words,
             memories=len(memories),
             sightings=sightings,
-            days=visits.days,
+            days=len(visits.days),
+            day_starts_ns=visits.days,
             visits=len(visits.spans),
             total_s=visits.total_s,
             longest_s=visits.longest_s,

@@ -19,14 +19,16 @@ Relation = Literal[
     "on", "inside", "next to", "between", "under", "above", "left of", "right of", "in front of", "behind"
 ]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
-#: Quantity of a comparison, and which side is asked for.
-Measure = Literal["count", "distance", "size"]
-Order = Literal["more", "less", "same"]
 #: Quantity that puts memories in order.
 RankMeasure = Literal[
-    "distance", "size", "length", "width", "height", "elevation", "speed", "observations", "first_seen",
-    "last_seen",
+    "distance", "size", "length", "width", "height", "elevation", "speed", "observations", "duration",
+    "first_seen", "last_seen",
 ]  # fmt: skip
+RANK_MEASURES: tuple[RankMeasure, ...] = get_args(RankMeasure)
+#: Quantity of a comparison, and which side is asked for.
+Measure = Literal["count"] | RankMeasure
+MEASURES: tuple[Measure, ...] = ("count", *RANK_MEASURES)
+Order = Literal["more", "less", "same"]
 #: Maximum gap between neighbours, or this share of the landmark's longest side if that is more.
 NEXT_TO_M, NEXT_TO_SHARE = 1.0, 0.5
 #: An object on another one has its bottom from this share of the other's height to this much above its top.

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from memory.questions.answers import Answer, between_words, quoted
 from memory.questions.boxes import AROUND_ROBOT_M, MEANINGS, Measure, Order, Relation, RobotPose
+from memory.questions.ranking import value_words
 from memory.types import Memory
 from memory.wording.words import listed, moment, name, plural, point
 
@@ -81,6 +82,13 @@ class Distance(Answer):
         return f"{self.distance_m:.1f} m between the centres of {both}{gap}."
 
 
+#: What the values of a measure are, before a list of them.
+_MEANS = {
+    "size": "volume of the box: ", "length": "longest side of the box: ", "width": "width of the box: ",
+    "height": "height of the box: ", "elevation": "top of the box: ", "speed": "speed: ",
+}  # fmt: skip
+
+
 class Side(NamedTuple):
     """One side of a comparison: its words, and a number or ``None`` if it is unknown."""
 
@@ -93,7 +101,7 @@ class Comparison(Answer):
     """Numbers compared with each other.
 
     Attributes:
-        measure: count of objects, distance in metres, or size in cubic metres.
+        measure: number of objects, or a measure of :mod:`memory.questions.ranking`.
         order: whether the most or the least is asked for; ``"same"`` for equality.
         what: what is counted or measured, in words.
         sides: the compared ones.
@@ -113,14 +121,15 @@ class Comparison(Answer):
         unknown = [side.words for side in self.sides if side.value is None]
         if unknown:
             return f"No memories of {quoted(unknown[0])} to compare."
-        unit = {"count": "", "distance": " m", "size": " m³"}[self.measure]
-        digits = 0 if self.measure == "count" else 1
-        parts = [f"{side.words} {side.value:.{digits}f}{unit}" for side in self.sides]
+        parts = [f"{side.words} {self._value(side.value or 0.0)}" for side in self.sides]
         start = "" if self.holds is None else "Yes: " if self.holds else "No: "
         tail = "" if self.winner is None or self.holds is not None else f"{self.winner}: "
         tie = "" if self.winner is not None or self.order == "same" else f" ({self._tie()})"
-        means = {"count": "", "distance": f"distance from {self.what}: ", "size": "volume of the box: "}
-        return f"{start}{tail}{means[self.measure]}{listed(parts, most=len(parts))}{tie}."
+        means = f"distance from {self.what}: " if self.measure == "distance" else _MEANS.get(self.measure, "")
+        return f"{start}{tail}{means}{listed(parts, most=len(parts))}{tie}."
+
+    def _value(self, value: float) -> str:
+        return f"{value:.0f}" if self.measure == "count" else value_words(self.measure, value)
 
     def _tie(self) -> str:
         """Return which sides have the best number, if there are several."""

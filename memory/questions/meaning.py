@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from memory.persistence.filters import in_region
 from memory.query import Filter, Query
 from memory.questions.answers import How
-from memory.questions.reading.grammar import holds_function_word
+from memory.questions.reading.grammar import holds_function_word, subject_of
 from memory.store import MemoryStore
 from memory.types import Memory, positions_of
 from memory.wording.meaning import Labels
+from memory.wording.stems import stems
 
 #: A label or words, the id of a memory, or a vector.
 What = str | int | ArrayLike
@@ -26,6 +27,8 @@ _SMALL = frozenset(
 )
 #: Number of similar memories in the first search.
 LATEST = 256
+#: Maximum memories whose captions are compared with the words of an object.
+_MOST_DESCRIBED = 64
 
 
 class Target(NamedTuple):
@@ -92,9 +95,10 @@ class Meanings:
             return Target(f"{near} (read for {what!r})", "label", replace(filter, labels=(near,)))
         better = self._store.corrections(what)
         words = " ".join(better.get(word, word) for word in what.split())
-        if better and self._there(filter, text=words):
+        if better and self._is_described(words, filter):
             return Target(f"{words} (read for {what!r})", "text", replace(filter, text=words))
-        return Target(what, "text", replace(filter, text=what))
+        # Nothing has this name.
+        return Target(what, "label", replace(filter, labels=(what,)))
 
     def knows(self, words: str, map_id: str | None = None) -> bool:
         """See :meth:`memory.questions.Questions.knows`."""
@@ -115,9 +119,15 @@ class Meanings:
             read = f"{' or '.join(members)} (read for {what!r})"
             return Target(read, "label", replace(filter, labels=members))
         for words in (what, " ".join(word for word in what.split() if word.lower() not in _SMALL)):
-            if words and self._there(filter, text=words):
+            if words and self._is_described(words, filter):
                 return Target(what, "text", replace(filter, text=words))
         return None
+
+    def _is_described(self, words: str, filter: Filter) -> bool:
+        """Return True if words are what a memory is, not a detail: the person *at the door* is no door."""
+        wanted = Filter(map_id=filter.map_id, text=words)
+        found = self._store.find(wanted, newest_first=True, limit=_MOST_DESCRIBED, vectors=False)
+        return any(is_subject(words, memory) for memory in found)
 
     def _there(self, filter: Filter, **parts: Any) -> bool:
         """True if a memory of the filter's map matches."""
@@ -188,6 +198,13 @@ class Meanings:
             when = attrgetter("last_sight_ns" if newest_first else "first_sight_ns")
             memories.sort(key=lambda memory: (when(memory), memory.id or 0), reverse=newest_first)
         return memories[:limit]
+
+
+def is_subject(words: str, memory: Memory) -> bool:
+    """Return True if words name a memory, not a detail of its caption; notes are about all of their words."""
+    if not memory.label or memory.kind == "note":
+        return True
+    return set(stems(subject_of(words))) <= {*stems(memory.label), *stems(subject_of(memory.caption or ""))}
 
 
 def is_id(what: What) -> TypeGuard[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from memory.areas import find_area
@@ -12,6 +13,7 @@ from memory.questions.boxes import RobotPose
 from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
 from memory.questions.errors import QuestionError
 from memory.questions.ranking import Ordering
+from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.times import until_now
 from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
 from memory.questions.relations import MOST_CANDIDATES
@@ -52,7 +54,7 @@ def answer_related(questions: Questions, parsed: ParsedQuestion, pose: RobotPose
         if end.distance_m is None or end.distance_m > NEARBY_M:
             raise QuestionError("near", f"I don't know a {beside} within {NEARBY_M:g} m of {end.other}")
         beside = end.memories[0].id
-    span = _span_of(parsed)
+    span = time_of(parsed)
     return questions.related(
         parsed.relation, beside, parsed.beside_too, what=parsed.what, map_id=parsed.map_id, area=parsed.area,
         between_ns=span, pose=pose, limit=k,
@@ -73,13 +75,13 @@ def answer_ranked(
         among = answer_related(questions, parsed, pose, MOST_CANDIDATES).memories
     return questions.ranked(
         comparing.measure, comparing.order, parsed.what, nth=comparing.nth, map_id=parsed.map_id,
-        area=parsed.area, near=parsed.near, radius_m=parsed.radius_m, between_ns=_span_of(parsed),
+        area=parsed.area, near=parsed.near, radius_m=parsed.radius_m, between_ns=time_of(parsed),
         past=parsed.past, kinds=kinds or parsed.kinds, among=among, limit=k,
         without=parsed.beside if isinstance(parsed.beside, int) else None,
     )  # fmt: skip
 
 
-def _span_of(parsed: ParsedQuestion) -> tuple[int, int] | None:
+def time_of(parsed: ParsedQuestion) -> tuple[int, int] | None:
     """Return the time of a question; None for now."""
     span = parsed.between if parsed.since is None else until_now(parsed.since)
     return None if span is None else (span[0], span[1])
@@ -114,9 +116,13 @@ def answer_comparison(
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
         )
-    if comparing.measure == "size":
-        return questions.larger(
-            comparing.choices, order=comparing.order, yes_no=comparing.yes_no, map_id=parsed.map_id
+    if comparing.measure != "count":
+        return questions.compare_by(
+            comparing.measure,
+            comparing.choices,
+            order=comparing.order,
+            yes_no=comparing.yes_no,
+            map_id=parsed.map_id,
         )
     if parsed.sides is not None:
         sides = [
@@ -126,28 +132,30 @@ def answer_comparison(
             for words, side in zip(comparing.choices, parsed.sides, strict=True)
         ]
     else:
-        areas = [each for each in questions.store.areas() if parsed.map_id in (None, each.map_id)]
-        if not areas:
-            raise QuestionError(
-                "area",
-                "No areas are set, so there are no rooms to compare. Set them with recall area, or ask for"
-                f" example: 'how many {parsed.what} are there?'",
-            )
-        sides = [
-            Side(
-                area.name,
-                _count_of(
-                    questions,
-                    questions.how_many(
-                        parsed.what, map_id=area.map_id, area=area.name, between_ns=_span_of(parsed)
-                    ),
-                ),
-            )
-            for area in areas
-        ]
+        places = _compared_places(questions, parsed, comparing)
+        span = time_of(parsed)
+        sides = []
+        for place in places:
+            count = questions.how_many(parsed.what, map_id=place.map_id, area=place.area, between_ns=span)
+            name = place.area or place.map_id
+            sides.append(Side(name, _count_of(questions, replace(count, past=parsed.past))))
         if not questions.knows(str(parsed.what)) and all(not side.value for side in sides):
             sides = [Side(str(parsed.what), None)]
     return compared("count", comparing.order, str(parsed.what), tuple(sides), yes_no=comparing.yes_no)
+
+
+def _compared_places(questions: Questions, parsed: ParsedQuestion, comparing: Comparing) -> list[Where]:
+    """Return the maps or areas that are compared."""
+    if comparing.maps:
+        return [Where(None, map_id) for map_id in questions.store.maps()]
+    areas = [each for each in questions.store.areas() if parsed.map_id in (None, each.map_id)]
+    if not areas:
+        raise QuestionError(
+            "area",
+            "No areas are set, so there are no rooms to compare. Set them with recall area, or ask for"
+            f" example: 'how many {parsed.what} are there?'",
+        )
+    return [Where(area.name, area.map_id) for area in areas]
 
 
 def _count_of(questions: Questions, answer: Answer) -> float | None:

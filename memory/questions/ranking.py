@@ -13,7 +13,7 @@ from memory.questions.boxes import Box, Order, RankMeasure, box_of
 from memory.questions.places import areas_around
 from memory.questions.visits import first_within, visits_of
 from memory.types import AWAY, Memory
-from memory.wording.words import STATE_WORDS, listed, moment, name, plural, point
+from memory.wording.words import STATE_WORDS, duration, listed, moment, name, plural, point
 
 #: Pause that ends a visit, in seconds.
 _GAP_S = 60.0
@@ -27,6 +27,7 @@ _WORDS: Mapping[RankMeasure, tuple[str, str]] = {
     "elevation": ("Highest", "Lowest"),
     "speed": ("Fastest", "Slowest"),
     "observations": ("Most often seen", "Least often seen"),
+    "duration": ("Longest from first to last observation", "Shortest from first to last observation"),
     "first_seen": ("Newest", "Earliest seen"),
     "last_seen": ("Latest seen", "Longest unseen"),
 }
@@ -120,12 +121,21 @@ class Ordering(Answer):
         return {"speed": "speed", "distance": "position"}.get(self.measure, "size")
 
     def _value(self, each: Ranked) -> str:
-        if self.measure in ("first_seen", "last_seen"):
-            return f"{self.measure.replace('_', ' ')} on {moment(int(each.value))}"
-        if self.measure == "observations":
-            return plural(int(each.value), "observation")
-        digits = 3 if self.measure == "size" else 2
-        return f"{each.value:.{digits}f} {_UNITS.get(self.measure, 'm')}"
+        box = box_of(each.memory) if self.measure == "size" else None
+        sides = "" if box is None else f" ({box.length:.2f} x {box.width:.2f} x {box.height:.2f} m)"
+        return f"{value_words(self.measure, each.value)}{sides}"
+
+
+def value_words(measure: RankMeasure, value: float) -> str:
+    """Return a value with its unit."""
+    if measure in ("first_seen", "last_seen"):
+        return f"{measure.replace('_', ' ')} on {moment(int(value))}"
+    if measure == "observations":
+        return plural(int(value), "observation")
+    if measure == "duration":
+        return duration(value)
+    digits = 3 if measure == "size" else 2
+    return f"{value:.{digits}f} {_UNITS.get(measure, 'm')}"
 
 
 def ranked(
@@ -164,6 +174,9 @@ def value_of(
         return Ranked(memory, count)
     if measure in ("first_seen", "last_seen"):
         return Ranked(memory, _time_of(memory, measure, between_ns))
+    if measure == "duration":
+        first, last = (_time_of(memory, time, between_ns) for time in ("first_seen", "last_seen"))
+        return Ranked(memory, (last - first) / 1e9)
     if measure == "speed":
         speed = memory.payload.get("speed_m_s", memory.speed_m_s)
         return Ranked(memory, float(speed)) if isinstance(speed, int | float) else None

@@ -228,25 +228,40 @@ class SpatialQuestions:
             "distance", order, self._meanings.of(anchor, map_id).words, tuple(sides), yes_no=yes_no
         )
 
-    def larger(
-        self, choices: Sequence[str | int], *, order: Order, yes_no: bool, map_id: str | None = None
+    def compare_by(
+        self,
+        measure: RankMeasure,
+        choices: Sequence[str | int],
+        *,
+        order: Order,
+        yes_no: bool,
+        map_id: str | None = None,
     ) -> Comparison:
-        """Compare the volumes of the boxes of objects; of several of one name, the largest counts.
+        """Compare objects by a measure such as size or number of observations.
+
+        Of several objects of one name, the observations add up, and otherwise the one with the most (least)
+        counts.
 
         Raises:
-            QuestionError: the size of an object is not known.
+            QuestionError: the measure of an object is not known.
         """
         sides = []
         for choice in choices:
-            known = [box.volume for _, box in self._landmarks(choice, map_id, None)]
-            if known and max(known) == 0.0:
+            meant = self._meanings.of(choice, map_id)
+            found = self._meanings.memories(meant, newest_first=True, limit=MOST_CANDIDATES)
+            if measure not in ("speed", "observations"):
+                found = [memory for memory in found if memory.state not in AWAY] or found
+            ranks = [value_of(memory, measure, order, None, None) for memory in found]
+            known = [rank.value for rank in ranks if rank is not None]
+            if found and not known:
                 raise QuestionError(
                     "what",
-                    f"The size of {choice} is not known. I can answer where, when and how many. Ask for"
-                    f" example: 'where is the {choice}?'",
+                    f"The {measure.replace('_', ' ')} of {choice} is not known. I can answer where, when and"
+                    f" how many. Ask for example: 'where is the {choice}?'",
                 )
-            sides.append(Side(str(choice), max(known, default=None)))
-        return compared("size", order, "", tuple(sides), yes_no=yes_no)
+            best = sum if measure == "observations" else min if order == "less" else max
+            sides.append(Side(str(choice), best(known) if known else None))
+        return compared(measure, order, "", tuple(sides), yes_no=yes_no)
 
     def ranked(
         self,

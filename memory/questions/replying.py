@@ -10,19 +10,15 @@ from typing import Any, NamedTuple
 from memory.query import Filter, Query
 from memory.questions.answers import (
     SIMILAR_TO,
+    THAT_LEFT,
     Answer,
     Changed,
-    DrivePose,
     Happened,
-    HowOften,
     SearchResult,
     Sighting,
     Similar,
-    StillThere,
     Summary,
-    WhenLeft,
     between_words,
-    quoted,
 )
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
@@ -34,16 +30,15 @@ from memory.questions.measuring import (
     answer_distance,
     answer_ranked,
     answer_related,
+    time_of,
 )
-from memory.questions.places import areas_around
-from memory.questions.reading.refusals import EXAMPLES
-from memory.questions.reading.times import until_now
 from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
+from memory.questions.sentences import answer_sentence, example_of, mention_of, refusal, synonyms_note
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
 from memory.wording.sentences import content_words
-from memory.wording.words import STATE_WORDS, counted, listed, moment, name, plural, point
+from memory.wording.words import STATE_WORDS, name, point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +92,8 @@ def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | 
     """
     options = options or ReplyOptions()
     plain = _reply(questions, parsed, options)
-    note = _synonyms_note(questions, parsed)
+    note = synonyms_note(questions, parsed)
     return plain._replace(sentence=f"{plain.sentence} {note}") if note else plain
-
-
-def _synonyms_note(questions: Questions, parsed: ParsedQuestion) -> str:
-    """Return which words were read as a label that means the same."""
-    words = [word for word in (parsed.what, parsed.beside, parsed.beside_too) if isinstance(word, str)]
-    synonyms = {word: questions.synonym_of(word) for word in words if questions.label_of(word) is None}
-    notes = [f"'{word}' read as '{label}'" for word, label in synonyms.items() if label is not None]
-    return f"({', '.join(notes)}.)" if notes else ""
 
 
 def _reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Reply:
@@ -147,6 +134,10 @@ def _landmark_memories(questions: Questions, parsed: ParsedQuestion) -> list[Mem
     if beside is None:
         raise QuestionError("near", _NO_PLACE)
     seen = questions.last_seen(beside, map_id=parsed.map_id)
+    if seen.memory is None and isinstance(beside, str) and parsed.question != "ranked":
+        # A person at the door is near the door; the sentence names the person.
+        mention = mention_of(questions, beside)
+        return seen if mention is None or mention.position is None else [mention]
     if seen.memory is None or parsed.question not in OF_ONE or not isinstance(beside, str):
         return seen if seen.memory is None else [seen.memory]
     # Of several doors, the one with the requested object near it is meant.
@@ -199,7 +190,7 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
         QuestionError: a part is not understood.
     """
     if parsed.problem is not None and not questions.knows(str(parsed.typed)):
-        raise QuestionError("text", parsed.problem.replace("{thing}", _example(questions)))
+        raise QuestionError("text", refusal(questions, parsed.problem, parsed.nouns))
     for part in ("between", "since", "near", "beside", "area"):
         if getattr(parsed, part) is not None and part not in _SUPPORTED_PARTS[parsed.question]:
             limit = "place" if part in _PLACE_PARTS else "time"
@@ -207,8 +198,25 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
                 part,
                 f"The question '{parsed.question}' cannot be limited by {limit}. Ask it without the {limit}",
             )
+    if str(parsed.what).lower() in _ROOMS and questions.label_of(parsed.what) is None:
+        raise QuestionError(
+            "what",
+            f"I answer questions about objects, not about {parsed.what}; 'recall area STORE' lists the areas."
+            f" Ask for example: 'which room has the most {example_of(questions)}s?'",
+        )
+    if parsed.unit is not None and parsed.question != "distance":
+        raise QuestionError(
+            "text",
+            f"'in {parsed.unit}' fits only a distance. Ask for example: 'how far is the"
+            f" {example_of(questions)} from (3, 1)?'",
+        )
     beside, too = _label_for(questions, parsed.beside), _label_for(questions, parsed.beside_too)
-    return replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
+    parsed = replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
+    if parsed.question == "last_seen" and parsed.many:
+        known = questions.how_many(parsed.what, map_id=parsed.map_id).by_state
+        if known.get("present", 0) > 1:
+            return replace(parsed, question="search", states=("present",))
+    return parsed
 
 
 def _label_for(questions: Questions, what: Any) -> Any:
@@ -216,72 +224,6 @@ def _label_for(questions: Questions, what: Any) -> Any:
     if not isinstance(what, str):
         return what
     return questions.label_of(what) or questions.synonym_of(what) or what
-
-
-def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
-    """Return the sentence of an answer. If nothing was found, add what the store has."""
-    sentence = str(found)
-    if not sentence.startswith("No memor"):
-        return f"{sentence}{_area_sentence(questions, found)}"
-    words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
-    if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
-        unknown = (
-            f"No memories match {quoted(words)}."
-            if parsed.typed
-            else f"I don't know an object called {quoted(words)}."
-        )
-        # Without "house" the question is another one, so "house keys" is not read as "keys".
-        head = questions.label_of(words.split()[-1]) if len(words.split()) > 1 else None
-        if head is not None:
-            return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
-        return f"{unknown} {_examples(questions)} {_store_contents(questions)}"
-    if isinstance(found, Sighting | WhenLeft | DrivePose | HowOften | StillThere):
-        # The object may be known elsewhere, so name the place.
-        limit = "" if parsed.map_id is None else f" in map {parsed.map_id}"
-        limit = limit if parsed.area is None else f" in area {parsed.area}{limit}"
-        if parsed.near is not None and parsed.radius_m is not None:
-            limit = f" within {parsed.radius_m:g} m of {point(parsed.near)}{limit}"
-        sentence = f"{sentence[:-1]}{limit}."
-    return f"{sentence} {_store_contents(questions, timed=_time(parsed) is not None)}"
-
-
-def _area_sentence(questions: Questions, found: Answer) -> str:
-    """Return in which areas an object was seen."""
-    memory = found.memory if isinstance(found, Sighting) else None
-    if memory is None or memory.position is None:
-        return ""
-    names = areas_around(questions.store.areas(), *memory.position[:2], memory.map_id)
-    return f" That is in {listed(names)}." if names else ""
-
-
-def _examples(questions: Questions) -> str:
-    """Return example questions that the store can answer."""
-    if not questions.store.label_counts():
-        return "Add memories to the store first."
-    *others, last = (f"'{each.format(thing=_example(questions))}'" for each in EXAMPLES)
-    return f"Ask for example: {', '.join(others)} or {last}."
-
-
-def _example(questions: Questions) -> str:
-    """Return the most frequent label, for example questions."""
-    labels = sorted(questions.store.label_counts().items(), key=lambda entry: (-entry[1], entry[0]))
-    return next((label.lower() for label, _ in labels if label), "mug")
-
-
-def _store_contents(questions: Questions, *, timed: bool = False) -> str:
-    """Return a sentence about the memories of the store, or about the newest one."""
-    counts = questions.store.label_counts()
-    if not counts:
-        return "The store is empty."
-    if timed:
-        return f"The newest memory is of {moment(questions.store.newest_ns)}."
-    return f"The store has {plural(sum(counts.values()), 'memory', 'memories')}: {counted(counts)}."
-
-
-def _time(parsed: ParsedQuestion) -> tuple[int, int] | None:
-    if parsed.between is not None:
-        return parsed.between[0], parsed.between[1]
-    return None if parsed.since is None else tuple(until_now(parsed.since))  # type: ignore[return-value]
 
 
 def _place(parsed: ParsedQuestion) -> dict[str, Any]:
@@ -292,7 +234,7 @@ def _answer_search(
     questions: Questions, parsed: ParsedQuestion, options: ReplyOptions
 ) -> SearchResult | Happened:
     """Search by label, words or similarity, limited by time and place."""
-    if _time(parsed) is not None and (parsed.what is None or isinstance(parsed.what, str)):
+    if time_of(parsed) is not None and (parsed.what is None or isinstance(parsed.what, str)):
         return _answer_between(questions, parsed, options)
     values: dict[str, Any] = {}
     words = ""
@@ -308,7 +250,7 @@ def _answer_search(
         values["labels"] = options.labels
     nearest = parsed.near is not None and parsed.radius_m is None
     query = Query(
-        **_place(parsed), polygon=options.polygon, between_ns=_time(parsed),
+        **_place(parsed), polygon=options.polygon, between_ns=time_of(parsed),
         kinds=options.kinds or parsed.kinds, states=options.states or parsed.states, k=options.k,
         order="distance" if nearest else None, **values,
     )  # fmt: skip
@@ -332,10 +274,12 @@ def _total(questions: Questions, query: Query, hits: list[Hit]) -> int | None:
 
 def _limits_in_words(parsed: ParsedQuestion) -> str:
     """Return place and time in words."""
-    parts = [] if parsed.area is None else [f" in area {parsed.area}"]
+    parts = [THAT_LEFT] if parsed.states == AWAY else []
+    if parsed.area is not None:
+        parts.append(f" in area {parsed.area}")
     if parsed.near is not None and parsed.radius_m is not None:
         parts.append(f" within {parsed.radius_m:g} m of {point(parsed.near)}")
-    when = _time(parsed)
+    when = time_of(parsed)
     if when is not None:
         parts.append(f" {between_words(when)}")
     return "".join(parts)
@@ -363,7 +307,7 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
     if parsed.near is None:
         raise QuestionError("near", _NO_PLACE)
     radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
-    if _time(parsed) is not None:
+    if time_of(parsed) is not None:
         return _answer_between(questions, replace(parsed, radius_m=radius, what=None), options)
     return questions.near(
         parsed.near, radius, map_id=parsed.map_id, area=parsed.area, labels=options.labels,
@@ -372,17 +316,18 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
 
 
 def _answer_between(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Happened:
-    when = _time(parsed)
+    when = time_of(parsed)
     if when is None:
         raise QuestionError("between", "the time is missing. Give the first and the last time")
     text = parsed.what if isinstance(parsed.what, str) else None
     labels = options.labels
     if text is not None and labels is None and _is_label(questions, parsed):
         labels, text = [text], None
-    return questions.between(
+    found = questions.between(
         *when, **_place(parsed), labels=labels, kinds=options.kinds or parsed.kinds,
         states=options.states or parsed.states, text=text, limit=options.k,
     )  # fmt: skip
+    return replace(found, what=f"{found.what or 'objects'}{THAT_LEFT}") if parsed.states == AWAY else found
 
 
 def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Changed:
@@ -429,13 +374,13 @@ def _answer_how_often(questions: Questions, parsed: ParsedQuestion, options: Rep
     return questions.how_often(
         _object_of(parsed),
         **_place(parsed),
-        between_ns=_time(parsed),
+        between_ns=time_of(parsed),
         gap_s=options.gap_s,
     )
 
 
 def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
-    found = questions.how_many(parsed.what, **_place(parsed), between_ns=_time(parsed), kinds=parsed.kinds)
+    found = questions.how_many(parsed.what, **_place(parsed), between_ns=time_of(parsed), kinds=parsed.kinds)
     return replace(found, past=parsed.past)
 
 
@@ -447,6 +392,7 @@ def _object_of(parsed: ParsedQuestion) -> Any:
     return parsed.what
 
 
+_ROOMS = ("room", "rooms", "area", "areas", "map", "maps")
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
 #: Maximum number of places of one name.
 _MOST_PLACES = 64

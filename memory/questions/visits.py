@@ -17,12 +17,12 @@ class Visits(NamedTuple):
 
     Attributes:
         spans: disjoint (first, last) nanoseconds of each visit, in order.
-        days: number of days (UTC) with a known observation.
+        days: first nanoseconds of the days (UTC) with a known observation, in order.
         sightings: number of observations.
     """
 
     spans: list[tuple[int, int]]
-    days: int
+    days: tuple[int, ...]
     sightings: int
 
     @property
@@ -49,9 +49,13 @@ def visits_of(memories: Sequence[Memory], gap_s: float, between_ns: tuple[int, i
         known = [part for visit in known if (part := cut(visit, between_ns)) is not None]
     joined = join_visits(known, gap_ns=gap_ns, most=None)
     # Count days of known visits, not of the pauses that were joined.
-    days = {day for visit in known for day in range(visit.first_ns // DAY_NS, visit.last_ns // DAY_NS + 1)}
+    days = {
+        day * DAY_NS
+        for visit in known
+        for day in range(visit.first_ns // DAY_NS, visit.last_ns // DAY_NS + 1)
+    }
     sightings = sum(visit.sights for visit in known)
-    return Visits([(visit.first_ns, visit.last_ns) for visit in joined], len(days), sightings)
+    return Visits([(visit.first_ns, visit.last_ns) for visit in joined], tuple(sorted(days)), sightings)
 
 
 def cut(visit: Visit, between_ns: tuple[int, int]) -> Visit | None:

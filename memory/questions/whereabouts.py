@@ -95,14 +95,20 @@ def _closest(meanings: Meanings, meant: Target, near: tuple[float, ...]) -> Memo
 
 
 def _later_than(store: MemoryStore, known: Memory) -> list[Memory]:
-    """Return memories of the same map, kind and label that were seen later."""
+    """Return memories of the same map, kind and label that were seen later.
+
+    An object that left was not seen again if the other one stood beside it before.
+    """
     later = Filter(
         map_id=known.map_id,
         kinds=(known.kind,),
         labels=(known.label,),
         between_ns=(min(known.last_sight_ns + 1, 2**63 - 1), 2**63 - 1),
     )
-    return [memory for memory in store.find(later, limit=LATEST_SEEN) if memory.id != known.id]
+    found = [memory for memory in store.find(later, limit=LATEST_SEEN) if memory.id != known.id]
+    if known.state not in AWAY:
+        return found
+    return [memory for memory in found if memory.first_sight_ns > known.last_sight_ns]
 
 
 def _known_gone(known: Memory, presence: Presence) -> bool:

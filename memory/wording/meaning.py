@@ -16,12 +16,15 @@ from memory.wording.stems import is_cased, stems
 MOST_SLIPS, MOST_LABELS = 16, 65536
 #: Synonyms, used only if the store does not have the word itself.
 SYNONYMS = (
-    ("person", "pedestrian", "human", "visitor", "somebody", "someone", "anybody", "anyone", "passer-by"),
+    ("person", "pedestrian", "human", "visitor", "somebody", "someone", "anybody", "anyone", "passer-by",
+     "ppl", "peoples"),
     ("car", "automobile", "auto"), ("bike", "bicycle", "cycle"), ("truck", "lorry"), ("mug", "cup"),
     ("motorbike", "motorcycle"), ("sofa", "couch", "settee"), ("tv", "television", "telly"),
     ("phone", "telephone", "mobile phone", "cell phone", "smartphone", "mobile"), ("package", "parcel"),
     ("cyclist", "bicyclist", "biker", "bike rider"), ("fridge", "refrigerator"), ("doorbell", "bell"),
-    ("glasses", "spectacles", "eyeglasses"), ("trash can", "rubbish bin", "garbage can", "dustbin", "bin"),
+    ("glasses", "spectacles", "eyeglasses"),
+    ("cat", "kitty", "kitten"), ("dog", "doggy", "puppy"),
+    ("trash can", "rubbish bin", "garbage can", "dustbin", "bin"),
     ("rug", "carpet"), ("pot plant", "potted plant", "houseplant", "plant"), ("tram", "streetcar", "trolley"),
 )  # fmt: skip
 #: Words that mean any of several labels, used only if the store does not have the word itself.

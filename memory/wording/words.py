@@ -10,6 +10,8 @@ from memory.types import Memory, State
 DAY_S = 86_400.0
 #: Maximum parts that a list names.
 NAMED = 3
+#: Maximum runs of days that a sentence names.
+_MOST_RUNS = 10
 #: States, used after "is".
 STATE_WORDS: Mapping[State, str] = {
     "present": "present",
@@ -25,6 +27,21 @@ def moment(time_ns: int) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ns // 1_000_000_000)) + " UTC"
     except (ValueError, OverflowError, OSError):
         return f"{time_ns / 1e9:.0f} s"
+
+
+def days_in_words(starts_ns: Sequence[int]) -> str:
+    """Return dates in UTC, with runs of days as ranges: *2026-03-05 to 2026-03-07, 2026-03-10*.
+
+    Args:
+        starts_ns: first nanosecond of each day, in order.
+    """
+    runs: list[list[int]] = []
+    for start in starts_ns:
+        if runs and start - runs[-1][-1] == DAY_S * 1_000_000_000:
+            runs[-1][1:] = [start]
+        else:
+            runs.append([start])
+    return listed([" to ".join(moment(day)[:10] for day in run) for run in runs], most=_MOST_RUNS)
 
 
 def duration(seconds: float) -> str:

@@ -23,7 +23,8 @@ from memory.questions.guarantee.conformal import Guarantee
 from memory.questions.reading.times import Span
 from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.recognising import SeenBefore
-from memory.questions.replying import Reply, ReplyOptions, answer_of, answer_sentence, reply
+from memory.questions.replying import Reply, ReplyOptions, answer_of, reply
+from memory.questions.sentences import answer_sentence
 from memory.questions.translation.model import MODEL_VARIABLE, URL_VARIABLE, Translation, Translator
 from memory.store import MemoryStore
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,8 +14,26 @@ _AROUND = frozenset({
     "AND", "ANYTHING", "BE", "BETWEEN", "DET", "DO", "FILLER", "HAVE", "HERE", "MODAL", "NOUN", "OF",
     "PERSON", "SEE", "STAY", "STOP", "THAN", "THERE", "THIS", "TO", "WHAT", "WHICH", "WHO",
 })  # fmt: skip
+#: Measure and order of each word of the class ``COMPARE``.
+_MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
+    "bigger": ("size", "more"),
+    "larger": ("size", "more"),
+    "smaller": ("size", "less"),
+    "longer": ("length", "more"),
+    "wider": ("width", "more"),
+    "narrower": ("width", "less"),
+    "taller": ("height", "more"),
+    "higher": ("elevation", "more"),
+    "lower": ("elevation", "less"),
+    "faster": ("speed", "more"),
+    "slower": ("speed", "less"),
+    "older": ("first_seen", "less"),
+    "newer": ("first_seen", "more"),
+    "more": ("observations", "more"),
+    "less": ("observations", "less"),
+}
 #: Words that ask for the smaller number.
-_LESS = ("fewer", "less", "fewest", "least", "smaller", "closer", "nearer")
+_LESS = ("fewer", "less", "fewest", "least", "closer", "nearer")
 _SAME = ("as many", "same number")
 
 
@@ -30,6 +48,7 @@ class Comparing:
         anchor: words of the object that distances are measured from.
         yes_no: True if the question is whether the first side wins.
         nth: place in the order of a superlative, 1 for the first.
+        maps: True if the maps of the store are compared, not its areas.
     """
 
     measure: Measure | RankMeasure
@@ -38,6 +57,7 @@ class Comparing:
     anchor: str | None = None
     yes_no: bool = False
     nth: int = 1
+    maps: bool = False
 
 
 class Halves(NamedTuple):
@@ -69,20 +89,23 @@ def distance_between(chunks: Sequence[Chunk]) -> tuple[str, ...] | None:
 
 
 def comparing_of(chunks: Sequence[Chunk]) -> Comparing | None:
-    """Return a comparison of distances or sizes; None for another question."""
-    for kind in ("CLOSER", "BIGGER"):
+    """Return a comparison of two objects by a measure; None for another question."""
+    for kind in ("CLOSER", "COMPARE"):
         at = next((place for place, chunk in enumerate(chunks) if chunk.kind == kind), None)
         if at is None or _strange(chunks, kind):
             continue
         nouns = [chunk.text for chunk in chunks if chunk.kind == "NOUN"]
         before = sum(chunk.kind == "NOUN" for chunk in chunks[:at])
-        order = order_of(chunks[at].text)
         yes_no = chunks[0].kind in ("BE", "DO", "HAVE") and any(chunk.kind == "THAN" for chunk in chunks)
-        if kind == "BIGGER":
-            yes_no = yes_no or chunks[at].text.lower().endswith(" than")
-            return Comparing("size", order, tuple(nouns), None, yes_no) if len(nouns) == 2 else None
+        if kind == "COMPARE":
+            measure, order = _MEASURES[chunks[at].text.lower().split()[0]]
+            staying = any(chunk.kind in ("STAY", "THERE") for chunk in chunks)
+            if measure == "length" and staying:
+                measure, order = "first_seen", "less"  # "Has been there longer" is about time.
+            return Comparing(measure, order, tuple(nouns), None, yes_no) if len(nouns) == 2 else None
         if len(nouns) != 3:
             return None
+        order = order_of(chunks[at].text)
         # "is A or B closer to C" measures from the last object, other orders from the first.
         anchor = nouns.pop(-1 if before == 2 else 0)
         return Comparing("distance", order, tuple(nouns), anchor, yes_no)

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from memory.questions.boxes import Relation
-from memory.questions.reading.lexicon import LONGEST, PHRASES
+from memory.questions.reading.lexicon import LONGEST, NUMBERS, PHRASES
 from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")
@@ -30,7 +31,7 @@ _CONTRACTIONS = (
     (re.compile(r"\b(\w+)n't\b", re.IGNORECASE), r"\1 not"),
 )
 #: Classes that stand before a noun phrase as adjectives: *the parked car*, *my old bike*, *the front door*.
-_ADJECTIVES = frozenset({"ATTRIBUTE", "STAY", "CHANGE", "SIMILAR"})
+_ADJECTIVES = frozenset({"ACT", "ATTRIBUTE", "CHANGE", "COMPARE", "QUALITY", "SIMILAR", "STAY"})
 #: Classes before the first word that matters, and classes without a meaning for the intent.
 _UNSTRESSED = frozenset({"ANYONE", "DET", "FILLER", "MODAL", "PERSON"})
 #: Words of seeing that are about now.
@@ -81,6 +82,7 @@ class Parse:
         landmarks: the preposition of each object whose place is meant, and its words.
         functions: chunks of function words.
         unparsed: noun phrases that no rule uses.
+        dangling: True if a pronoun stands for an object, as in *under it* and *see me*.
     """
 
     question: str | None
@@ -88,6 +90,13 @@ class Parse:
     landmarks: list[Chunk] = field(default_factory=list)
     functions: list[Chunk] = field(default_factory=list)
     unparsed: list[Chunk] = field(default_factory=list)
+    dangling: bool = False
+
+    @property
+    def nouns(self) -> tuple[str, ...]:
+        """All noun phrases."""
+        target = () if self.target is None else (self.target,)
+        return (*target, *(chunk.text for chunk in (*self.landmarks, *self.unparsed)))
 
     def has(self, *kinds: str) -> bool:
         """Return True if there is a function word of one of these classes."""
@@ -117,6 +126,12 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
         words = " ".join(tokens[at : at + size])
         if words.lower() == "newest" and fold(" ".join(tokens[at + size : at + size + 1])) in _OBSERVATIONS:
             kind = "LAST"
+        if words.lower() == "before" and at + size < len(tokens):
+            following = PHRASES.get((fold(tokens[at + size]),), "NOUN")
+            if following in ("ANYTHING", "DET", "NOUN", "PERSON", "THIS"):
+                kind = "CLAUSE"  # Before it was seen: a time that is not known.
+        if kind == "WHO" and words.lower() != "whose" and chunks and chunks[-1].kind == "NOUN":
+            kind = "FILLER"  # The person who is at the door.
         if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
             kind = "DET" if words.lower() in ("different", "parked") else "NOUN"
         if kind == "NOUN" and chunks and chunks[-1].kind == "NOUN":
@@ -124,7 +139,20 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
         else:
             chunks.append(Chunk(kind, words))
         at += size
-    return chunks
+    return _counted(chunks)
+
+
+def _counted(chunks: list[Chunk]) -> list[Chunk]:
+    """Return *are there (at least) two mugs* as *are there how many mugs*: the answer has the number."""
+    if not chunks or chunks[0].kind not in ("BE", "DO", "HAVE"):
+        return chunks
+    place = next((place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN"), 0)
+    number, _, rest = chunks[place].text.partition(" ")
+    before = chunks[place - 1].kind
+    if not (number.isdecimal() or number.lower() in NUMBERS) or not rest or before in PREPOSITIONS:
+        return chunks
+    start = chunks[: place - 1] if before == "QUANTITY" else chunks[:place]
+    return [*start, Chunk("COUNT", number), Chunk("NOUN", rest), *chunks[place + 1 :]]
 
 
 def is_past(chunks: Sequence[Chunk]) -> bool:
@@ -139,6 +167,17 @@ def is_past(chunks: Sequence[Chunk]) -> bool:
 def holds_function_word(label: str) -> bool:
     """Return True if a label has a word that questions are made of, such as ``stop at line``."""
     return any((fold(token),) in PHRASES for token in _TOKEN.findall(label))
+
+
+def subject_of(description: str) -> str:
+    """Return the words of a description before its first preposition: *a mug* of *a mug next to the sink*."""
+    chunks = chunks_of(description)
+    cut = next((place for place, chunk in enumerate(chunks) if _adds_detail(chunk)), len(chunks))
+    return " ".join(chunk.text for chunk in chunks[:cut])
+
+
+def _adds_detail(chunk: Chunk) -> bool:
+    return chunk.kind in (*PREPOSITIONS, "TO") or chunk.text.lower() in ("with", "without")
 
 
 def _class_at(
@@ -158,7 +197,7 @@ def _class_at(
 
 def _is_adjective(tokens: Sequence[str], at: int, size: int, chunks: Sequence[Chunk]) -> bool:
     """Return True for a word after a determiner or noun and before a noun."""
-    if at + size >= len(tokens) or not chunks:
+    if at + size >= len(tokens) or not chunks or size > 1:
         return False
     following = PHRASES.get((fold(tokens[at + size]),))
     before = ("DET", "NOUN", "COUNT", "SHOW", "NEAREST")
@@ -193,12 +232,14 @@ _INTENTS = (
     Intent("seen_before", "SEE|KNOW|CHANGE THIS", target=False, first="DO|HAVE|BE"),
     Intent("seen_before", "SEE|KNOW ID EVER"),
     Intent("most", "WHERE|WHICH MOST", target=True, also="WHERE|MOST"),
-    Intent("how_often", "OFTEN", target=True),
+    Intent("how_often", "OFTEN", target=True, also="HAPPEN|APPEAR"),
     Intent("how_often", "LONG SEE", target=True),
+    Intent("left", "LONG MOVE|LEFT", target=True),
     Intent("first_seen", "LONG", target=True),
     Intent("how_many", "COUNT", also="MOVE|LEFT|STILL|APPEAR|HAPPEN"),
     Intent("left", "WHEN|SINCE MOVE|LEFT", target=True, also="LAST|HAPPEN"),
     Intent("last_seen", "WHERE MOVE|LEFT|GO|STAY", target=True, also="LAST|WHEN"),
+    Intent("visited", "WHERE BE|GO PERSON", target=False, landmark=False),
     Intent("pose_to", "GO", target=True, first="GO|HOW|SHOW", also="FIND|NEAREST|WHERE"),
     Intent("first_seen", "FIRST|SINCE", target=True, also="WHEN|WHERE|APPEAR|HAPPEN"),
     Intent("first_seen", "WHEN APPEAR", target=True, also="WHERE"),
@@ -209,8 +250,9 @@ _INTENTS = (
     Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
+    Intent("search", "THERE MOVE|LEFT", target=True, first="BE"),
     Intent("search", "MOVE WHAT|ANYTHING", target=False, landmark=True),
-    Intent("search", "FIND ALL|ANY", target=True),
+    Intent("search", "FIND ALL|ANY|ANYTHING", target=True),
     Intent("last_seen", "FIND", target=True, also="LAST"),
     Intent(
         "still_there",
@@ -224,16 +266,15 @@ _INTENTS = (
     Intent("changed_since", "CHANGE|MOVE|LEFT|APPEAR", target=False, also="CHANGE|MOVE|LEFT|APPEAR"),
     Intent("summarise", "DESCRIBE"),
     Intent("summarise", "SEE|KNOW WHAT", target=False, landmark=False, first="SHOW"),
-    Intent("search", "LAST SEE|ANYTHING", target=False),
     Intent("summarise", "KNOW|HAVE WHAT", target=False, landmark=False),
     Intent("near", "WHAT|WHO|ANYTHING", target=False, landmark=True),
     Intent("between", "WHAT|ANYTHING SEE|HAPPEN|BE|HAVE|APPEAR", target=False, also="HAPPEN"),
     Intent("between", "HAPPEN|SEE", target=False),
     Intent("summarise", "WHAT|ANYTHING|THERE|HERE|SHOW", target=False),
-    Intent("how_many", "BE THERE", target=True, first="BE"),
+    Intent("how_many", "BE|DO THERE", target=True, first="BE|DO"),
     Intent("how_many", "ANY", target=True, first="ANY"),
     Intent("still_there", "BE", target=True, first="BE"),
-    Intent("search", "WHICH|WHAT|SHOW", target=True, also="LAST"),
+    Intent("search", "WHICH|WHAT|SHOW", target=True),
     Intent("last_seen", "SEE|KNOW|HAVE", target=True, also="LAST"),
 )
 #: Word classes that change the meaning of a question. A row must name them to fit it.
@@ -250,6 +291,8 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
         for place, chunk in enumerate(chunks)
         if chunk.kind != "NOUN" and (chunk.kind not in ("AND", "STOP") or _joins(chunks, place))
     ]
+    if functions and functions[0].kind in ("BE", "DO", "HAVE"):
+        functions = _affirmed(chunks, functions)
     target, landmarks, unparsed = _nouns_of(chunks)
     if any(mark.kind == "BETWEEN" for mark in landmarks):
         functions = [chunk for chunk in functions if chunk.kind != "AND"]
@@ -261,9 +304,33 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
         kinds |= {"ID"}
     fitting = (row.question for row in _INTENTS if _fits(row, kinds, target, bool(landmarks), first))
     question = next(fitting, None)
+    if first != "WHERE" and chunks and chunks[-1].kind in RELATION_OF:
+        question = None  # What can I sit on?
+    if first in ("WHAT", "WHICH") and functions[0].kind != "WHERE" and "WHERE" in kinds:
+        question = None  # A question within a question: what is in the room where the table is?
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:
         question = "search"
-    return Parse(question, target, landmarks, functions, unparsed)
+    # "Which room has the sofa in it" means the room.
+    dangling = first != "WHERE" and any(_dangles(*pair) for pair in pairwise(chunks))
+    return Parse(question, target, landmarks, functions, unparsed, dangling)
+
+
+def _affirmed(chunks: Sequence[Chunk], functions: list[Chunk]) -> list[Chunk]:
+    """Return the function words of *is there no chair* as those of *is there a chair*.
+
+    The answer to both is the same fact.
+    """
+    nouns = (place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN")
+    start = chunks[: next(nouns, len(chunks))]
+    negated = next((chunk for chunk in start if chunk.text.lower() in ("no", "not")), None)
+    return [chunk for chunk in functions if chunk is not negated]
+
+
+def _dangles(chunk: Chunk, after: Chunk) -> bool:
+    """Return True for *under it* and *see me*."""
+    if chunk.kind == "SEE":
+        return after.text.lower() in ("me", "us")
+    return chunk.kind in PREPOSITIONS and after.kind == "THIS"
 
 
 class _Nouns(NamedTuple):
@@ -288,9 +355,7 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
         to = any(each.kind == "TO" for each in chunks[max(place - 2, 0) : place])
         closest_to = before == "NEAREST" and (target is not None or words.endswith((" to", " from")))
         nearest_to = nearest and (to or closest_to)
-        if words == "before":
-            unparsed.append(chunk)  # Before an object was seen: a time that is not known.
-        elif before in PREPOSITIONS and _may_follow(landmarks, before):
+        if before in PREPOSITIONS and _may_follow(landmarks, before):
             landmarks.append(Chunk(before, chunk.text))
         elif before == "AND" and landmarks and landmarks[-1].kind == "BETWEEN":
             landmarks.append(Chunk("BETWEEN", chunk.text))
@@ -314,16 +379,21 @@ def _may_follow(landmarks: Sequence[Chunk], preposition: str) -> bool:
 
 
 def _leaves(chunks: Sequence[Chunk]) -> bool:
-    """Return True after words such as *disappeared from*, which name the place that something left."""
+    """Return True after words such as *disappeared from* and *added to*, which name the place of a change."""
     said = [chunk for chunk in chunks if chunk.kind not in ("DET", "FILLER", "ALL")]
     moved = bool(said) and said[-1].kind == "MOVE" and said[-1].text.lower().endswith(" from")
-    return moved or (len(said) > 1 and said[-1].text.lower() == "from" and said[-2].kind in ("MOVE", "LEFT"))
+    if moved or len(said) < 2:
+        return moved
+    changes = {"from": ("MOVE", "LEFT"), "to": ("APPEAR",)}
+    return said[-2].kind in changes.get(said[-1].text.lower(), ())
 
 
 def _joins(chunks: Sequence[Chunk], place: int) -> bool:
-    """Return True if a comma or *and* stands between two noun phrases."""
+    """Return True if a comma or *and* stands between two noun phrases, or before a second question."""
     after = next((each.kind for each in chunks[place + 1 :] if each.kind not in _SILENT), "")
-    return after == "NOUN" and any(each.kind == "NOUN" for each in chunks[:place])
+    # One answer has the place and the time of an object. Other questions need two.
+    second = chunks[place].kind == "AND" and after in ("COUNT", "FAR", "LONG", "OFTEN", "WHICH", "WHO", "WHY")
+    return (after == "NOUN" or second) and any(each.kind == "NOUN" for each in chunks[:place])
 
 
 def _fits(intent: Intent, kinds: frozenset[str], target: str | None, landmark: bool, first: str) -> bool:

@@ -9,11 +9,15 @@ _CLASSES: Mapping[str, str] = {
     "WHERE": """
         where, wheres, whereabouts, which room, in which room, what room, in what room, which map, which
         area, in which area, what area, which place, in which place, which part, in which part, at which
-        place
+        place, in which map, in what map, what map, which city, in which city, which town, in which town,
+        which site, at which site, which drive, in which drive, on which drive, which recording, in which
+        recording
     """,
     "WHEN": """
-        when, what time, at what time, how long ago, which day, on which day, what day, on what day, what
-        date, which date, how long has it been since, how long is it since, how much time has passed since
+        what hour, at what hour, at which time, which time, which hour, when, what time, at what time, how
+        long ago, which day, on which day, what day, on what day, what date, which date, when was the last
+        time, how many seconds ago, how many minutes ago, how many hours ago, how many days ago, how many
+        weeks ago, how long has it been since, how long is it since, how much time has passed since
     """,
     "SINCE": "since when",
     "WHAT": "what, whats",
@@ -21,28 +25,38 @@ _CLASSES: Mapping[str, str] = {
     "WHO": "who, whom, whose",
     "WHY": "why",
     "HOW": "how",
-    "COUNT": "how many, how much, number of, total number of, count of, amount of, count, number",
-    "OFTEN": "how often, how many times, how frequently, frequency of, visits of",
-    "LONG": "how long, how much time, for how long, for how many days, how many days, how many hours",
+    "COUNT": """
+        detection count for, detection count of, detection count, how many, how much, number of, total number
+        of, count of, amount of, count, number
+    """,
+    "OFTEN": """
+        how often, how many times, how frequently, frequency of, visits of, on how many days, on how many
+        different days, on which days, which days, on what days, what days, on which dates, which dates
+    """,
+    "LONG": """
+        since how many days, since how long, how long, how much time, for how long, how many seconds, how
+        many minutes, how many hours, how many days, how many weeks, for how many seconds, for how many
+        minutes, for how many hours, for how many days, for how many weeks
+    """,
     "FAR": """
         how far, how far away, how far apart, distance, the distance, distance between, distance from, how
         close, how near, how many metres, how many meters, how many metres away, how many meters away, far
         apart
     """,
-    "BE": "am, is, are, was, were, be, been, being",
+    "BE": "am, is, are, was, were, be, been, being, r",
     "HAVE": "has, have, had, contain, contains, contained, hold, holds, own, owns, possess",
     "DO": "do, does, did",
     "MODAL": "can, could, would, may, might, must",
     "ADVICE": "should, shall, ought to",
     "FUTURE": "will, wont, going to, tomorrow, next week, next month, next year, next time",
     "SEE": """
-        crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed,
+        counted, crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed,
         observe, observed, detect, detected, meet, met, spot, spotted, encounter, encountered, remember,
-        remembered, sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass
-        by, passed by, come across, came across, look at, looked at, known, found, sighting, sightings,
-        sighting of, sight of, pass, passed, pass through, passed through, drive past, drive through,
-        drove through, run into, ran into, bump into, bumped into, come by, cross paths with, be seen,
-        visit, visited, been to, walk past, walked past, walk by, walked by, go past, went past, come past
+        remembered, sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass by,
+        passed by, come across, came across, look at, looked at, known, found, sighting, sightings, sighting
+        of, sight of, pass, passed, pass through, passed through, drive past, drive through, drove through,
+        run into, ran into, bump into, bumped into, come by, cross paths with, be seen, visit, visited, been
+        to, walk past, walked past, walk by, walked by, go past, went past, come past
     """,
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
@@ -53,89 +67,90 @@ _CLASSES: Mapping[str, str] = {
     "LEFT": "left, leave, leaving",
     "MOVE": """
         missing from, disappeared from, gone from, vanished from, removed from, taken from, moved, move,
-        moves, taken, take, took, take away, removed, remove, disappeared, disappear, vanished, vanish,
-        gone, missing, away, lost, left behind, gone missing, go missing, went, went missing, went away,
-        moved away, drive away, drive off, walk away, walked away, ran away, driven off, drove off, driven
-        away, drove away, stolen, picked up, pick up, collected
+        moves, taken, take, took, take away, removed, remove, disappeared, disappear, vanished, vanish, gone,
+        missing, away, lost, left behind, gone missing, go missing, went, went missing, went away, moved
+        away, drive away, drive off, walk away, walked away, ran away, driven off, drove off, driven away,
+        drove away, stolen, picked up, pick up, collected
     """,
     "CHANGE": "changed, change, changes, new, different, difference, the difference",
     "APPEAR": """
-        appear, appeared, arrive, arrived, get here, got here, get there, delivered, brought, come, came,
-        show up, showed up, shown up, turn up, turned up
+        added, appear, appeared, arrive, arrived, get here, got here, get there, delivered, brought, come,
+        came, show up, showed up, shown up, turn up, turned up
     """,
     "HAPPEN": """
         ring, rang, rung, happen, happened, happens, happening, went on, going on, take place, took place
     """,
     "SHOW": """
-        show, list, search, search for, give, display, tell, tell about, give details of, details of
+        enumerate, report, print, output, return, show, list, search, search for, give, display, tell, tell
+        about, give details of, details of
     """,
     "FIND": "can not find, cannot find, find, need, want, locate, look for, looking for",
     "GO": """
-        go to, drive to, navigate to, head to, move to, bring to, take to, guide to, lead to, get to,
-        travel to, come to, take me to, bring me to, guide me to, lead me to, go, drive, navigate, get me
-        to, the way to, way to, path to, route to, directions to, direction to, pose to, the route to, the
-        path to, go towards
+        go to, drive to, navigate to, head to, move to, bring to, take to, guide to, lead to, get to, travel
+        to, come to, take me to, bring me to, guide me to, lead me to, go, drive, navigate, get me to, the
+        way to, way to, path to, route to, directions to, direction to, pose to, the route to, the path to,
+        go towards
     """,
     "DESCRIBE": """
         describe, description of, short description of, brief description of, a description of, summarise,
         summarize, summary of, summary, overview of, overview
     """,
     "SIMILAR": """
-        similar to, similar, alike, like, looks like, look like, resembles, resemble, most similar to,
-        most similar
+        similar to, similar, alike, like, looks like, look like, resembles, resemble, most similar to, most
+        similar
     """,
     "NEAREST": """
-        nearest, closest, nearest one to, closest one to, nearest to, closest to, nearest from, closest
-        from, farthest, furthest, most distant, farthest from, furthest from, most distant from, farthest
-        away, furthest away, farthest away from, furthest away from, farthest one from, furthest one from
+        nearest, closest, nearest one to, closest one to, nearest to, closest to, nearest from, closest from,
+        farthest, furthest, most distant, farthest from, furthest from, most distant from, farthest away,
+        furthest away, farthest away from, furthest away from, farthest one from, furthest one from
     """,
     "SUPERLATIVE": """
-        biggest, largest, smallest, tiniest, longest, tallest, widest, narrowest, highest, lowest, fastest,
-        slowest, oldest, newest, most often, most frequently, the most often, the most frequently, least
-        often, least frequently, the least often, the least frequently, least recently, most times, the
-        most times, fewest times, the fewest times
+        how big, how large, how tall, how high, how wide, biggest, largest, smallest, tiniest, longest,
+        tallest, widest, narrowest, highest, lowest, fastest, slowest, oldest, newest, most often, most
+        frequently, the most often, the most frequently, least often, least frequently, the least often, the
+        least frequently, least recently, most times, the most times, fewest times, the fewest times, for the
+        longest time, the longest time, longest time, for the shortest time, the shortest time, shortest time
     """,
-    "STILL": "still",
+    "STILL": "status of, state of, still",
     "FIRST": "first, for the first time, the first time, first time, earliest",
     "LAST": """
-        last, latest, most recent, most recently, the last time, last time, recent, the most recent, the
-        most recent time, for the last time
+        last, latest, most recent, most recently, the last time, last time, recent, the most recent, the most
+        recent time, for the last time
     """,
     "EVER": "ever, already, yet, before, earlier, previously, in the past",
-    "NOW": "now, right now, currently, at the moment, at present, these days",
+    "NOW": "now, right now, rn, currently, at the moment, at present, these days",
     "THERE": """
-        there, here and there, present, in place, in the memory, in your memory, in memory, in the store,
-        in your store, anywhere, somewhere, exist, exists, around
+        there, here and there, present, in place, in the memory, in your memory, in memory, in the store, in
+        your store, anywhere, somewhere, exist, exists, around
     """,
     "HERE": """
-        here, around here, in here, nearby, this place, that place, this spot, this location, this area,
-        this street, this room, this corner
+        here, around here, in here, nearby, this place, that place, this spot, this location, this area, this
+        street, this room, this corner
     """,
     "THIS": "this, that, it, these, those, them, this one, that one, this thing, this object",
     "ANYTHING": """
-        anything, something, everything, thing, things, object, objects, stuff, memories, memory, labels,
-        classes, situation, situations, observation, observations, it all, event, events, item, items, all
-        memories, anything else, something else, everything else
+        detection, detections, anything, something, everything, thing, things, object, objects, stuff,
+        memories, memory, labels, classes, situation, situations, observation, observations, it all, event,
+        events, item, items, all memories, anything else, something else, everything else
     """,
-    "PERSON": "i, you, we, me, us, the robot, robot, they",
+    "PERSON": "he, she, i, you, we, me, us, the robot, robot, they, u, ya",
     "ANYONE": "anyone, anybody, someone, somebody",
     "DET": """
-        the, a, an, my, your, our, his, her, their, its, some, teh, other, distinct, another, one of, some
-        of
+        asset, of class, for class, called, named, labelled, labeled, the, a, an, my, ur, your, our, his,
+        her, their, its, some, teh, other, distinct, another, one of, some of
     """,
-    "ALL": "all, every, each, all of, all the, any of the, each of",
+    "ALL": "both, both of, all, every, each, all of, all the, any of the, each of",
     "ANY": "any, any of",
     "POSITION": """
-        last place, last position, position of, location of, place of, pose of, coordinates of,
-        whereabouts of, spot of, position, location, coordinates, current position of, last known position
-        of, last known location of, last position of, last location of, current location of, latest
-        position of
+        last place, last position, position of, location of, place of, pose of, coordinates of, whereabouts
+        of, spot of, position, location, coordinates, current position of, last known position of, last known
+        location of, last position of, last location of, current location of, latest position of
     """,
     "OF": "of, about, for, with",
     "TO": "to, from",
     "IN": "in, inside, within, inside of, into",
     "ON": "on, on top of, on the top of, atop, onto",
-    "NEXT": "next to, beside, besides, adjacent to, alongside, right next to",
+    "NEXT": "next to, beside, adjacent to, alongside, right next to",
     "BETWEEN": "between, in between",
     "SIDE_LEFT": "left of, to the left of, on the left of, on the left side of",
     "SIDE_RIGHT": "right of, to the right of, on the right of, on the right side of",
@@ -149,35 +164,64 @@ _CLASSES: Mapping[str, str] = {
         south of, east of, west of, to the side of
     """,
     "AND": "and, or, then, plus, as well as, versus, vs",
-    "NOT": "not, no, without, except, unless, other than, but, none, never, neither, nor",
+    "NOT": """
+        not, no, without, except, except for, besides, unless, other than, apart from, aside from, but, none,
+        never, neither, nor, only, nothing, nobody, no one, nowhere
+    """,
     "MORE": "more, fewer, less, as many, the same number of, same number of",
+    "QUANTITY": "at least, at most, more than, fewer than, less than, no more than, not more than",
     "MOST": "most, the most, most of the, fewest, the fewest, least, the least",
     "CLOSER": """
         closer, nearer, farther, further, closer to, nearer to, farther from, further from, farther away
     """,
-    "BIGGER": "bigger, larger, smaller, bigger than, larger than, smaller than",
-    "THAN": "than",
     "COMPARE": """
-        more often, less often, older, newer, faster, slower
+        bigger, larger, smaller, taller, longer, wider, narrower, higher, lower, faster, slower, older,
+        newer, more often, less often, more frequently, less frequently
     """,
+    "THAN": "than",
     "ATTRIBUTE": """
         color, colour, size, weight, owner, brand, make, price, age, material, shape, temperature, height,
-        width, length, speed, belong, belongs, made of, fast, big, tall, heavy, old, heading, direction,
-        license plate, licence plate, mood, smell, taste, value, cost
+        width, length, speed, belong, belongs, made of, weigh, weighs, fast, big, tall, heavy, old, heading,
+        direction, license plate, licence plate, mood, smell, taste, value, cost
     """,
+    "QUALITY": """
+        moving, standing still, stood still, stand still, stands still, open, closed, shut, locked, clean,
+        dirty, full, empty, broken, wet, dry, hot, warm, cold, soft, hard, loud, quiet, dark, bright,
+        comfortable, cute, nice, beautiful, ugly, safe, dangerous, expensive, cheap, asleep, awake, alive,
+        dead, hungry, happy, sad, tired, friendly, real, turned on, turned off, switched on, switched off,
+        plugged in
+    """,
+    "ACT": """
+        looking at, walk, walked, walking, run, running, ride, rode, riding, turn, turned, wait, waited,
+        waiting, sleep, slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget,
+        erase, turn on, turn off, switch on, switch off, use, used, using, opened, close the, eat, ate, cook,
+        cooked, wash, washed, buy, bought, break, broke, throw, threw, drop, dropped, charge, charged, feed,
+        fed, wear, wore, read, wrote, say, said, talk, talked
+    """,
+    "FOREIGN": """
+        wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,
+        está, están, dove, quanti, quante, onde, quantos, waar, wanneer, hoeveel
+    """,
+    "CLAUSE": "while, after, until, till, since, during, as soon as, whenever",
     "FILLER": """
-        check whether, check if, see whether, see if, find out whether, verify that, verify whether, hey,
-        hi, hello, remind, any idea, any ideas, happen to, i wonder, wondering, would like, ok, okay,
-        well, please, thanks, thank you, exactly, just, really, actually, else, that, again, so, so far,
-        at all, in total, altogether, total, up, me, out, too, also, currently there, right, kind of,
-        kinds of, sort of, types of, type of, piece of, pieces of, a lot of, as, place where, spot where,
-        the place where, the spot where, there is, in the house, in the flat, at home, in our home, in
-        the home, in my home, in town, in the town, on the road, on the street, along the road, along
-        the street, together, overall, hello robot
+        maybe, perhaps, probably, possibly, anymore, any more, centre-to-centre, center-to-center,
+        straight-line, in the whole house, in the whole flat, in the entire house, one, is it true that, is
+        it correct that, check whether, check if, see whether, see if, find out whether, verify that, verify
+        whether, hey, hi, hello, remind, any idea, any ideas, happen to, i wonder, wondering, would like, ok,
+        okay, well, please, thanks, thank you, exactly, just, really, actually, pls, plz, thx, else, that,
+        again, so, so far, at all, in total, altogether, total, up, me, out, too, also, currently there,
+        right, kind of, kinds of, to the flat, to the house, sort of, types of, type of, piece of, pieces of,
+        a lot of, as, place where, spot where, the place where, the spot where, there is, in the house, in
+        the flat, at home, in our home, in the home, in my home, in town, in the town, on the road, on the
+        street, along the road, along the street, together, overall, hello robot
     """,
 }
 
 
+#: Numbers that may stand before an object.
+NUMBERS = (
+    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
 #: Words before a superlative, and the place that each means.
 ORDINALS: Mapping[str, int] = {"second": 2, "third": 3, "fourth": 4, "2nd": 2, "3rd": 3, "4th": 4}
 #: Classes of superlatives.

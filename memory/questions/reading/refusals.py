@@ -21,24 +21,49 @@ _REASONS: dict[str, str] = {
         " from (3, 1)?'"
     ),
     "ATTRIBUTE": f"{{Word}} is not stored; I can answer where, when and how many. {_EXAMPLE}",
+    "QUALITY": (
+        f"Whether something is '{{word}}' is not stored; I can answer where, when and how many. {_EXAMPLE}"
+    ),
+    "ACT": (
+        "'{word}' is an action. I carry out no actions and store none; I can answer where, when and how many."
+        f" {_EXAMPLE}"
+    ),
+    "CLAUSE": (
+        "'{word}' needs a time, not an event. Ask for example: 'what changed since 9:00?' or 'when did you"
+        " last see the {thing}?'"
+    ),
+    "FOREIGN": f"I only understand questions in English. {_EXAMPLE}",
     "SIDE": (
         "'{word}' is no relation that I compute; I know on, in, next to, between, under, above, left of,"
         " right of, in front of and behind. Ask for example: 'what is next to the {thing}?'"
     ),
     **dict.fromkeys(
-        ("COMPARE", "MORE", "CLOSER", "BIGGER", "THAN"),
-        "I compare counts, distances and sizes of two named objects only. Ask for example: 'are there more"
-        " {thing}s today than yesterday?' or 'how many {thing}s are there?'",
+        ("COMPARE", "MORE", "CLOSER", "QUANTITY", "THAN"),
+        "'{word}' compares two named objects, or counts in two places or times, and nothing else. Ask for"
+        " example: 'are there more {thing}s today than yesterday?' or 'which {thing} is the largest?'",
     ),
     "SUPERLATIVE": (
         "'{word}' needs one kind of object or one place, and nothing else. Ask for example: 'which {thing} is"
         " the largest?' or 'what did you see most often?'"
     ),
-    "NOT": f"Negations are not supported. {_EXAMPLE}",
-    "AND": f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
-    "STOP": f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
+    "NOT": f"I don't answer negations and exceptions, such as '{{word}}'. {_EXAMPLE}",
+    **dict.fromkeys(
+        ("AND", "STOP"),
+        f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
+    ),
 }
+#: Reasons with ``{noun}`` for words that the store does not know, and without such words.
+_UNPARSED = f"I don't understand '{{noun}}' in '{{words}}'. {_EXAMPLE}"
+TOO_MANY = f"I can relate one object to one place, not all of: {{nouns}}. {_EXAMPLE}"
+_PRONOUNS = ("it", "them", "these", "those", "this one", "that one", "they", "one")
 _KINDS = ("type of", "kind of", "sort of", "types of", "kinds of")
+ONE_AT_A_TIME = f"I answer one question at a time. {_EXAMPLE}"
+NO_ROBOT = (
+    "I know which places the robot saw in a time, not where it is now; 'recall locate' estimates that from a"
+    " scan. Ask for example: 'where were you yesterday?'"
+)
+#: To be formatted with the pronoun; ``{thing}`` stays.
+WHO_IS = f"I don't know who '{{person}}' is. {_EXAMPLE.replace('{thing}', '{{thing}}')}"
 LEFT_IN_A_TIME = (
     "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
 )
@@ -55,11 +80,15 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         if chunk.kind in _REASONS:
             reason = _REASONS[chunk.kind].replace("{word}", chunk.text)
             return reason.replace("{Word}", chunk.text[:1].upper() + chunk.text[1:])
-    if parsed.target is not None and parsed.has("WHAT", "WHICH"):
-        kind = next((each.text for each in parsed.functions if each.text.lower() in _KINDS), None)
-        if kind is not None:
-            about = parsed.target
-            return f"Kinds of {about} are not stored; I can answer where, when and how many. {_EXAMPLE}"
+    kinds = any(each.text.lower() in _KINDS for each in parsed.functions)
+    if kinds and (parsed.has("COUNT") or (parsed.target is not None and parsed.has("WHAT", "WHICH"))):
+        about = parsed.target or "objects"
+        return f"Kinds of {about} are not stored; I can answer where, when and how many. {_EXAMPLE}"
+    if parsed.functions and parsed.functions[0].kind in ("BE", "DO", "HAVE") and parsed.has("ALL"):
+        return (
+            "I don't check whether something holds for all of several objects. Ask for example: 'how many"
+            " {thing}s are there?' or 'show me all {thing}s'"
+        )
     if parsed.target is None and parsed.has("ANYONE"):
         return f"The kind of object is missing, such as a person. {_EXAMPLE}"
     if parsed.question is None and parsed.has("NEAREST"):
@@ -67,8 +96,13 @@ def reason_of(parsed: Parse, words: str) -> str | None:
             "'nearest' needs a point or an object, and no other relation. Ask for example: 'where is the"
             " nearest {thing} to (3, 1)?'"
         )
+    pronouns = (*_PRONOUNS, "me", "us") if parsed.dangling else _PRONOUNS
+    pronoun = next((each.text for each in parsed.functions if each.text.lower() in pronouns), None)
+    named = (parsed.target is not None or parsed.has("ANYTHING", "HERE")) and not parsed.dangling
+    if pronoun is not None and not named and parsed.question not in ("seen_before", "been_here"):
+        return f"I read each question on its own, so I don't know what '{pronoun}' is. Name it. {_EXAMPLE}"
     if parsed.unparsed:
-        return f"I don't understand '{parsed.unparsed[0].text}' in '{words}'. {_EXAMPLE}"
+        return _UNPARSED.replace("{words}", words)
     if parsed.question is None:
         return f"I don't understand '{words}'. {_EXAMPLE}"
     return None

@@ -16,11 +16,18 @@ from memory.questions.reading.lexicon import ORDINALS, SUPERLATIVES
 #: Questions for a list, as the rest of a superlative is one.
 LISTS = ("between", "last_seen", "near", "nearest", "search", "summarise")
 _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
+    "big": ("size", "more"),
+    "large": ("size", "more"),
+    "tall": ("height", "more"),
+    "high": ("height", "more"),
+    "wide": ("width", "more"),
+    "long": ("length", "more"),
     "biggest": ("size", "more"),
     "largest": ("size", "more"),
     "smallest": ("size", "less"),
     "tiniest": ("size", "less"),
     "longest": ("length", "more"),
+    "time": ("duration", "more"),
     "widest": ("width", "more"),
     "narrowest": ("width", "less"),
     "tallest": ("height", "more"),
@@ -44,9 +51,9 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
 }
 #: Classes that may stand around a superlative.
 _AROUND = frozenset({
-    "ALL", "ANYTHING", "BE", "DET", "DO", "FILLER", "FIND", "HAVE", "MODAL", "NOUN", "NOW", "OF", "PERSON",
-    "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE", "WHICH", "WHO",
-    *PREPOSITIONS,
+    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "MODAL", "NOUN", "NOW", "OF",
+    "PERSON", "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE", "WHICH",
+    "WHO", *PREPOSITIONS,
 })  # fmt: skip
 #: Classes between a superlative and the words that it belongs to.
 _SKIPPED = ("ALL", "DET", "FILLER", "OF")
@@ -90,12 +97,17 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
             "distance", _distance_order(chunks[at].text), _nth(chunks[at].text), False, False, rest
         )
     rest = [*chunks[:at], *chunks[at + 1 :]]
+    if chunks[at].text.lower().startswith("how "):
+        rest = [
+            Chunk("WHAT", "how"),
+            *rest,
+        ]  # "How tall is the fridge" names the tallest one, and its height.
     strange = any(chunk.kind not in _AROUND for chunk in rest)
     if strange or (bool(rest) and rest[0].kind in _YES_NO):
         return None
     words = chunks[at].text.lower().split()
     measure, order = next(_MEASURES[word] for word in reversed(words) if word in _MEASURES)
-    if "least" in words:
+    if {"least", "shortest"} & set(words):
         order = "less"
     staying = words[-1] == "longest" and not _names(chunks[at + 1 :])
     if staying:
@@ -107,8 +119,10 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
 
 
 def who_as_what(chunks: list[Chunk]) -> list[Chunk]:
-    """Return the chunks of *who is the tallest person* as those of *what is*."""
+    """Return *who is the tallest person* as *what is*, and *who was at the door* as *which person*."""
     kinds = [chunk.kind for chunk in chunks]
+    if kinds[:2] == ["WHO", "BE"] and len(kinds) > 2 and kinds[2] in PREPOSITIONS:
+        return [Chunk("WHICH", chunks[0].text), Chunk("NOUN", "person"), *chunks[1:]]
     if kinds[:2] == ["WHO", "BE"] and {"FIRST", "LAST", *SUPERLATIVES} & set(kinds):
         return [Chunk("WHAT", chunks[0].text), *chunks[1:]]
     return chunks
@@ -134,8 +148,17 @@ def _is_superlative(chunks: Sequence[Chunk], place: int) -> bool:
     chunk, after = chunks[place], chunks[place + 1 :]
     if chunk.kind in SUPERLATIVES:
         return True
+    if chunk.kind == "LONG":
+        return chunk.text.lower() == "how long" and _is_length(after)
     if chunk.kind not in ("FIRST", "LAST", "MOST"):
         return False
+    kinds = {each.kind for each in chunks}
+    if (
+        chunk.kind == "LAST"
+        and kinds & {"WHAT", "WHICH", "SHOW", "ANYTHING"}
+        and not kinds & {"WHERE", "WHEN"}
+    ):
+        return True
     if chunk.kind == "FIRST" and chunk.text.lower() in ("first", "earliest"):
         seen = any(each.kind == "SEE" for each in chunks)
         return (
@@ -144,6 +167,15 @@ def _is_superlative(chunks: Sequence[Chunk], place: int) -> bool:
     if _means_rooms([*chunks[:place], *after]):
         return not _names(after)
     return chunk.kind == "MOST" and not _names(after) and any(each.kind == "SEE" for each in chunks)
+
+
+def _is_length(chunks: Sequence[Chunk]) -> bool:
+    """Return True after *how long* for *is the table*, and False for *is the car parked*."""
+    return (
+        bool(chunks)
+        and chunks[0].text.lower() in ("is", "are")
+        and {chunk.kind for chunk in chunks} <= {"BE", "DET", "NOUN"}
+    )
 
 
 def _means_rooms(chunks: Sequence[Chunk]) -> bool:

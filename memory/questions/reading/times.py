@@ -18,7 +18,8 @@ _UNITS = {
     "second": _SECOND, "sec": _SECOND, "minute": 60 * _SECOND, "min": 60 * _SECOND, "hour": _HOUR,
     "day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY,
 }  # fmt: skip
-_COUNTS = {
+#: Numbers in words.
+COUNTS = {
     "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "twelve": 12, "twenty": 20, "thirty": 30, "few": 3, "couple of": 2, "half an": 0.5,
 }  # fmt: skip
@@ -26,6 +27,7 @@ _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
     "november", "december",
 )  # fmt: skip
+_ABBREVIATED = "jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec"
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 #: First and last hour of a part of the day. The night ends the next morning.
 _PARTS = {"morning": (5, 12), "noon": (11, 13), "afternoon": (12, 18), "evening": (18, 22), "night": (22, 29)}
@@ -46,29 +48,36 @@ def _either(words: object) -> str:
     return "|".join(words)  # type: ignore[arg-type]
 
 
-_AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(_COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
+_AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
 _ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?"
-_ISO = rf"{_ISO}(?! at \d)|\d{{10,19}}|now"
+_ISO = rf"{_ISO}(?! at \d| in the)|\d{{10,19}}|now"
+_MONTH = rf"(?:{_either(_MONTHS)}|(?:{_ABBREVIATED})\b\.?)"
 _MONTH_DAY = (
-    rf"(?:{_either(_MONTHS)}) \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
-    rf"|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{_either(_MONTHS)})(?:,? \d{{4}})?"
+    rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
+    rf"|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? \d{{4}})?"
 )
-_DATE = (
+#: Pattern of a day.
+DATE = (
     rf"{_MONTH_DAY}|"
     r"the \d{1,2}(?:st|nd|rd|th)(?! \w+ (?:time|one))|"
     r"today|(?:the )?day before yesterday|yesterday|\d{4}-\d{2}-\d{2}"
     rf"|(?:last |this )?(?:{_either(_WEEKDAYS)})"
+    r"|(?:on |last |this )(?:mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)(?!\w)"
 )
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|midnight|noon|\d{1,2} o'clock"
 #: Pattern of a time phrase, the longest alternatives first.
 PHRASE = (
-    rf"(?P<iso>{_ISO})|(?P<day>{_DATE})(?:,? (?:at )?(?P<clock>{_CLOCK})| (?P<part>{_either(_PARTS)}))"
-    rf"|(?P<clock_first>{_CLOCK}),? (?:on )?(?P<day_last>{_DATE})"
-    rf"|(?:the )?(?P<part_first>{_either(_PARTS)}) of (?P<day_of>{_DATE})"
+    rf"(?P<iso>{_ISO})"
+    rf"|(?P<day>{DATE})(?:,? (?:at )?(?P<clock>{_CLOCK})| (?:in the )?(?P<part>{_either(_PARTS)}))"
+    rf"|(?P<clock_first>{_CLOCK}),? (?:on )?(?P<day_last>{DATE})"
+    rf"|(?:the )?(?P<part_first>{_either(_PARTS)})(?: of)? (?P<day_of>{DATE})"
     rf"|this (?P<part_now>{_either(_PARTS)})|(?P<tonight>tonight|last night)|(?P<lately>{_either(_LATELY)})"
-    rf"|this week|(?:the )?(?:last|past) {_AMOUNT}|(?:the )?(?:last|past) (?P<single>{_either(_UNITS)})"
+    r"|(?:in|during|over) the (?P<part_alone>morning|afternoon|evening|night)"
+    r"(?=$|[,;]| (?:in|on|at|near|by)\b)"
+    r"|(?P<calendar>(?:this|last) (?:week(?:end)?|month|year)|the weekend)"
+    rf"|(?:the )?(?:last|past) {_AMOUNT}|(?:the )?(?:last|past) (?P<single>{_either(_UNITS)})"
     rf"|(?:a )?{_AMOUNT.replace('?P<', '?P<ago_')} ago"
-    rf"|(?P<day_alone>{_DATE})|(?P<clock_alone>{_CLOCK})"
+    rf"|(?P<day_alone>{DATE})|(?P<clock_alone>{_CLOCK})"
 )
 _WHOLE = re.compile(PHRASE, re.IGNORECASE)
 
@@ -76,9 +85,10 @@ _WHOLE = re.compile(PHRASE, re.IGNORECASE)
 def span_of(phrase: str, now_ns: int) -> Span:
     """Return the time range of a phrase.
 
-    A weekday is the latest one, today included; ``last Tuesday`` is the latest before today. A clock time
-    without a day is the latest one. It lasts a minute, or a second if it has seconds. Morning is 5 to 12 h,
-    afternoon until 18 h, evening until 22 h, night until 5 h.
+    A weekday is the latest one, today included; ``last Tuesday`` is the latest before today. ``last week`` is
+    the one from Monday to Sunday before this one, ``the last week`` are the last seven days. A clock time or
+    a part of a day without the day is the latest one. A clock time lasts a minute, or a second if it has
+    seconds. Morning is 5 to 12 h, afternoon until 18 h, evening until 22 h, night until 5 h.
 
     Raises:
         ValueError: the phrase is not a known time.
@@ -120,8 +130,12 @@ def _span(words: str, found: re.Match[str], now_ns: int) -> Span:
         return _within(start, start + _DAY - 1)
     if found["lately"]:
         return _within(now_ns - _LATELY[found["lately"]], now_ns)
-    if words == "this week":
-        return Span(today - (today // _DAY + 3) % 7 * _DAY, now_ns)
+    if found["part_alone"]:
+        first, last = _PARTS[found["part_alone"]]
+        start = today if today + first * _HOUR <= now_ns else today - _DAY
+        return _within(start + first * _HOUR, start + last * _HOUR - 1)
+    if found["calendar"]:
+        return _calendar(words, today, now_ns)
     if found["single"]:
         return _within(now_ns - _UNITS[found["single"]], now_ns)
     if found["ago_count"]:
@@ -160,15 +174,35 @@ def _day(words: str, today: int) -> int:
         return today - _DAY
     if words.endswith("before yesterday"):
         return today - 2 * _DAY
-    month = next((number for number, name in enumerate(_MONTHS, 1) if name in words), None)
+    month = next(
+        (number for number, name in enumerate(_MONTHS, 1) if re.search(rf"\b{name[:3]}", words)), None
+    )
     if month is not None:
         return _month_day(words, month, today)
     if words[0].isdecimal():
         return parse_time(words)
     if words.startswith("the ") and words[4].isdecimal():
         return _day_of_month(int(words[4:-2]), today)
-    back = ((today // _DAY + 3) % 7 - _WEEKDAYS.index(words.split()[-1])) % 7
+    named = next(number for number, name in enumerate(_WEEKDAYS) if name.startswith(words.split()[-1][:3]))
+    back = ((today // _DAY + 3) % 7 - named) % 7
     return today - (7 if back == 0 and words.startswith("last") else back) * _DAY
+
+
+def _calendar(words: str, today: int, now_ns: int) -> Span:
+    """Return this or the last week, weekend, month or year of the calendar."""
+    unit, last = words.split()[1], words.startswith("last")
+    if unit.startswith("week"):
+        monday = today - (today // _DAY + 3) % 7 * _DAY
+        start = monday + (5 * _DAY if unit == "weekend" else 0)
+        if last or start > now_ns:
+            start -= 7 * _DAY
+        end = monday + (0 if start < monday else 7 * _DAY)
+        return _within(start, min(end - 1, now_ns))
+    year, month, *_ = time.gmtime(today // _SECOND)
+    months = 12 if unit == "year" else 1
+    first = year * 12 + (0 if unit == "year" else month - 1)
+    starts = [parse_time(f"{at // 12:04d}-{at % 12 + 1:02d}-01") for at in (first - months, first)]
+    return _within(starts[0], starts[1] - 1) if last else _within(starts[1], now_ns)
 
 
 def _day_of_month(day: int, today: int) -> int:
@@ -207,7 +241,7 @@ def _clock(words: str) -> int:
 
 
 def _amount(word: str, unit: int) -> int:
-    return int(word) * unit if word.isdecimal() else round(_COUNTS[word] * unit)
+    return int(word) * unit if word.isdecimal() else round(COUNTS[word] * unit)
 
 
 def _within(first: int, last: int) -> Span:

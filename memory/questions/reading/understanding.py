@@ -16,6 +16,7 @@ from typing import Any
 from memory.questions.boxes import SIDES, Relation
 from memory.questions.changes import Change
 from memory.questions.errors import QuestionError
+from memory.questions.reading.arguments import ENDS, LATEST, ONLY_POINT, arguments_of
 from memory.questions.reading.comparing import (
     Comparing,
     comparing_of,
@@ -24,10 +25,16 @@ from memory.questions.reading.comparing import (
     order_of,
 )
 from memory.questions.reading.grammar import RELATION_OF, Chunk, Parse, chunks_of, is_past, parse
-from memory.questions.reading.refusals import LEFT_IN_A_TIME, reason_of
+from memory.questions.reading.refusals import (
+    LEFT_IN_A_TIME,
+    NO_ROBOT,
+    ONE_AT_A_TIME,
+    WHO_IS,
+    reason_of,
+)
 from memory.questions.reading.robot import own_place
 from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
-from memory.questions.reading.times import PHRASE, Span, is_clock, since_of, span_of
+from memory.questions.reading.times import Span
 from memory.types import AWAY, Kind, State
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
@@ -36,7 +43,6 @@ from memory.wording.stems import says_something
 NEARBY_M = 5.0
 #: Characters of the longest question.
 MOST_CHARACTERS = 500
-_EARLIEST, _LATEST = -(2**63), 2**63 - 1
 _DAY = 86_400 * 10**9
 
 
@@ -44,30 +50,16 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE)
 
 
-_NUMBER = r"[-+]?\d+(?:\.\d+)?"
-_POINT = rf"\(?\s*(?P<x>{_NUMBER})\s*(?:,\s*|\s+)(?P<y>{_NUMBER})(?:\s*(?:,\s*|\s+)(?P<z>{_NUMBER}))?\s*\)?"
-_RADIUS = r"(?P<radius>\d+(?:\.\d+)?) ?(?:m|metres?|meters?)"
-_WITHIN = rf"(?:(?:with)?in|less than|at most|closer than) {_RADIUS} (?:of|around|from|to)"
-_TIME = _pattern(r"\?P<\w+>").sub("?:", PHRASE)
-_DURING_WORDS = r"(?:on|in|during|within|of|from|at|over|for)(?: the)?"
-
-_BETWEEN = _pattern(rf"\b(?:between|from) (?P<first>{_TIME}) (?:and|to|until|till) (?P<last>{_TIME})(?!\w)")
-_SINCE = _pattern(rf"\b(?:since|after|starting|from) (?P<when>{_TIME})(?: on(?:wards)?)?(?!\w)")
-_BEFORE = _pattern(rf"\b(?:before|until|till|up to) (?P<when>{_TIME})(?!\w)")
-_DURING = _pattern(rf"(?<!\w)(?<!most )(?<!least )(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")
-_PLACE = _pattern(
-    rf"\b(?:{_WITHIN}|near|nearby|around|close to|next to|beside|at|by|in|on|to|from) {_POINT}"
-    rf"(?: within {_RADIUS.replace('radius', 'radius2')})?(?!\w)"
-)
-_RADIUS_OF = _pattern(rf"\b{_WITHIN}(?= \D)")
-_MAP = _pattern(r"\s(?:(?:in|on|of) (?:the )?)?map (?P<map>[^\s,;]+)(?=\s|$)")
-_ONLY_POINT = _pattern(rf"^{_POINT}$")
 _MEMORY = _pattern(r"\b(?:memory|id) #?(\d{1,18})\b")
 _ID = _pattern(r"^#?(?P<id>\d{1,18})$")
-#: Ends of a question in several scripts; and marks for the direction of text.
-_ENDS, _DIRECTION = "?!.,¿？！。؟، ", _pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
+#: Marks for the direction of text.
+_DIRECTION = _pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 #: First words of questions, for the correction of a slip.
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
+#: Words for a map, at the end of *in which city*.
+_MAPS = ("map", "city", "town", "site", "drive", "recording")
+#: Words for the robot, whose places are the stored ones.
+_ROBOT = ("you", "u", "ya", "we", "the robot", "robot")
 #: Words of ``recall ask``.
 _COMMAND = _pattern(
     r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
@@ -92,6 +84,7 @@ class ParsedQuestion:
         between: first and last nanosecond.
         since: nanoseconds.
         map_id: of the map.
+        unit: of the distance that is asked for, as typed.
         area: name of an area of the store.
         relation: to ``beside``, or to the robot.
         beside_too: the second landmark of *between*.
@@ -102,11 +95,14 @@ class ParsedQuestion:
         inside: the place means a room or area, not what is around it.
         nearest: of several objects, the one closest to the place is meant.
         past: the question is what was there, not what is.
+        many: the question is where several objects are.
+        now_ns: the moment of the question, if it asks how long ago something was.
         kinds, states: any of them.
         changes: any of new, gone and moved.
         typed: the words, if they have no intent.
         problem: reason of a refusal, with ``{thing}`` for an object of the store. It does not count if the
             store knows the words.
+        nouns: noun phrases of a refused question.
     """
 
     question: str
@@ -117,6 +113,7 @@ class ParsedQuestion:
     between: Span | None = None
     since: int | None = None
     map_id: str | None = None
+    unit: str | None = None
     area: str | None = None
     relation: Relation | None = None
     beside_too: str | int | None = None
@@ -127,11 +124,14 @@ class ParsedQuestion:
     inside: bool = False
     nearest: bool = False
     past: bool = False
+    many: bool = False
+    now_ns: int | None = None
     kinds: tuple[Kind, ...] | None = None
     states: tuple[State, ...] | None = None
     changes: tuple[Change, ...] | None = None
     typed: str | None = None
     problem: str | None = None
+    nouns: tuple[str, ...] = ()
 
     def given(self) -> dict[str, Any]:
         """Return the parts that were given."""
@@ -140,11 +140,14 @@ class ParsedQuestion:
             "inside",
             "nearest",
             "past",
+            "many",
+            "now_ns",
             "kinds",
             "states",
             "changes",
             "typed",
             "problem",
+            "nouns",
             "sides",
         )
         return {
@@ -170,9 +173,11 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         raise QuestionError(
             "text", f"a question may have {MOST_CHARACTERS} characters, got {len(text)}. Shorten it"
         )
-    words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(_ENDS)
+    words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(ENDS)
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
+    if "? " in words:
+        return ParsedQuestion("search", what=words, typed=words, problem=ONE_AT_A_TIME)
     counts = _compared_counts(words, now_ns, names)
     if counts is not None:
         return counts
@@ -180,7 +185,11 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     own = own_place(words)
     if own is not None:
         found.robot, found.relation, found.radius_m = own.words, own.relation, own.radius_m
-    rest = _take_arguments(_MEMORY.sub(r"#\1", own.rest if own else words), found, now_ns)
+    given = arguments_of(_MEMORY.sub(r"#\1", own.rest if own else words), now_ns)
+    rest = given.rest
+    for part in ("near", "radius_m", "between", "since", "map_id", "unit"):
+        if getattr(given, part) is not None:
+            setattr(found, part, getattr(given, part))
     command = _COMMAND.match(rest)
     if command is not None:
         found.question = command["question"].lower().replace("-", "_")
@@ -194,14 +203,19 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     parsed, superlative = _parsed(who_as_what(chunks_of(_spelt(rest), names)))
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
-        return ParsedQuestion("search", what=words, typed=words, problem=found.problem)
+        return ParsedQuestion("search", what=words, typed=words, problem=found.problem, nouns=parsed.nouns)
     found.question = parsed.question
     found.what = _object(parsed.target)
     found.past = is_past(parsed.functions)
+    found.many = parsed.has("WHERE") and _text_of(parsed, "BE").lower() in ("are", "were")
+    if _text_of(parsed, "HERE").lower() == "nearby" and parsed.question in RELATED:
+        found.robot = "nearby"
+    if _asks_age(parsed):
+        found.now_ns = now_ns
     if superlative is not None:
         found.comparing = Comparing(superlative.measure, superlative.order, (), nth=superlative.nth)
         found.kinds = ("place",) if superlative.rooms else None
-        found.past &= not superlative.staying
+        found.past = (found.past or parsed.has("EVER")) and not superlative.staying
         if parsed.question != "pose_to":
             found.question = "ranked"
     _place_of(parsed, found)
@@ -213,10 +227,9 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.question = "related"
         return found
     if parsed.question == "most":
-        found.question, found.comparing = (
-            "compare",
-            Comparing("count", order_of(_text_of(parsed, "MOST")), ()),
-        )
+        order = order_of(_text_of(parsed, "MOST"))
+        maps = _text_of(parsed, "WHERE").lower().endswith(_MAPS)
+        found.question, found.comparing = "compare", Comparing("count", order, (), maps=maps)
         return found
     if parsed.question == "search" and parsed.has("MOVE", "LEFT"):
         found.states = AWAY
@@ -230,6 +243,13 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.kinds = ("object", "event")
         found.question = "search" if found.question == "summarise" else found.question
     timed = found.between is not None or found.since is not None
+    if parsed.question == "visited":
+        person = _text_of(parsed, "PERSON").lower()
+        ever = parsed.has("HAVE")  # Where have you been?
+        if person not in _ROBOT or not (timed or ever):
+            problem = NO_ROBOT if person in _ROBOT else WHO_IS.format(person=person)
+            return ParsedQuestion("search", what=words, typed=words, problem=problem)
+        found.question, found.kinds = "between" if timed else "search", ("place",)
     if parsed.question == "appeared":
         found.question = "search" if timed else "first_seen"
     if parsed.question == "pose_to" and parsed.has("NEAREST"):
@@ -237,7 +257,13 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.nearest, found.radius_m = True, None
     if parsed.question == "near" and not timed:
         found.states = ("present", "unknown")
-    if parsed.question == "how_many" and timed and parsed.has("MOVE", "LEFT"):
+    left = timed and parsed.has("MOVE", "LEFT")
+    if left and parsed.question == "search" and found.what is None and found.since is not None:
+        found.question, found.states, found.kinds = "changed_since", None, None
+        found.changes = _changes_of(parsed)
+    # What was seen since a time and is gone has left since then. An earlier time does not tell.
+    ended = found.between is not None and found.between.last < now_ns
+    if left and (parsed.question == "how_many" or (found.question == "search" and ended)):
         return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
     if parsed.question == "search" and not parsed.functions:
         found.typed = rest
@@ -297,6 +323,13 @@ def _place_of(parsed: Parse, found: ParsedQuestion) -> None:
         found.question = "related" if found.question in RELATED else found.question
     if found.radius_m is None and found.question not in ("nearest", "related"):
         found.radius_m = NEARBY_M
+
+
+def _asks_age(parsed: Parse) -> bool:
+    """Return True for *how long ago*, *how long has it been there* and *how many days is it gone*."""
+    return parsed.has("LONG") or any(
+        chunk.kind == "WHEN" and chunk.text.lower().startswith("how") for chunk in parsed.functions
+    )
 
 
 def _text_of(parsed: Parse, kind: str) -> str:
@@ -364,64 +397,10 @@ def _spelt(words: str) -> str:
 
 def _check_point(found: ParsedQuestion) -> None:
     """Raise ``QuestionError`` for a point in place of an object."""
-    if isinstance(found.what, str) and _ONLY_POINT.match(found.what):
+    if isinstance(found.what, str) and ONLY_POINT.match(found.what):
         raise QuestionError(
             "text", f"{found.what} is a point, not an object. Ask for example: 'what is near {found.what}?'"
         )
-
-
-def _take_arguments(words: str, found: ParsedQuestion, now_ns: int) -> str:
-    """Take times, points, radii and the map out of a question, and return the rest."""
-    if match := _MAP.search(words):
-        found.map_id, words = match["map"], f"{words[: match.start()]}{words[match.end() :]}"
-    if match := _BETWEEN.search(words):
-        found.between = _between(match["first"], match["last"], now_ns)
-    elif match := _SINCE.search(words):
-        found.since = since_of(match["when"], now_ns)
-    elif match := _BEFORE.search(words):
-        found.between = Span(_EARLIEST, span_of(match["when"], now_ns).first)
-    elif match := _first_time(words):
-        found.between = span_of(match["when"], now_ns)
-    words = _without(words, match)
-    if match := _PLACE.search(words) or _ONLY_POINT.match(words):
-        parts = match.groupdict()
-        numbers = (parts["x"], parts["y"], parts["z"])
-        found.near = tuple(float(number) for number in numbers if number is not None)
-        radius = parts.get("radius") or parts.get("radius2")
-        found.radius_m = float(radius) if radius else None
-        words = _without(words, match)
-    elif match := _RADIUS_OF.search(words):
-        found.radius_m = float(match["radius"])
-        words = _without(words, match, by=" near ")
-    return words
-
-
-def _first_time(words: str) -> re.Match[str] | None:
-    """Return the first time in the words that is no id: "memory 1234567890" has none."""
-    for match in _DURING.finditer(words):
-        before = words[: match.start()].lower().split()
-        named = bool(before) and before[-1].endswith(("#", "like", "to"))
-        if not (match["when"].isdecimal() and named) and match["when"].lower() != "now":
-            return match
-    return None
-
-
-def _without(words: str, match: re.Match[str] | None, by: str = " ") -> str:
-    if match is None:
-        return words
-    return " ".join(f"{words[: match.start()]}{by}{words[match.end() :]}".split()).strip(_ENDS)
-
-
-def _between(first_words: str, last_words: str, now_ns: int) -> Span:
-    first, last = span_of(first_words, now_ns).first, span_of(last_words, now_ns).last
-    if is_clock(first_words) and is_clock(last_words):
-        # The first time that the clock shows this after the first one, be it still to come.
-        last = span_of(last_words, first + _DAY - 1).last
-    elif first > last and is_clock(first_words):
-        first = span_of(first_words, last).first  # Between 9:00 and 10:00 yesterday.
-    if first > last:
-        raise QuestionError("text", f"'{first_words}' is after '{last_words}'. Swap the two times")
-    return Span(first, last)
 
 
 def by_distance(asked: ParsedQuestion) -> bool:
@@ -471,7 +450,7 @@ def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
     if found.question == "between" and not timed:
         found.question = "near" if placed else "summarise" if found.what is None else "search"
     if found.question == "between" and found.between is None:
-        found.between, found.since = Span(found.since or 0, _LATEST), None
+        found.between, found.since = Span(found.since or 0, LATEST), None
     if found.question == "near" and timed:
         found.question = "between"
     if found.question == "near" and found.what is None and found.beside is not None and not found.relation:

@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from memory.exchange.times import parse_time
-from memory.questions.boxes import RELATIONS, Measure, Order, RankMeasure
+from memory.questions.boxes import MEASURES, RANK_MEASURES, RELATIONS, Order
 from memory.questions.errors import QuestionError
 from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.times import Span
 from memory.questions.reading.understanding import MOST_CHARACTERS, NEARBY_M, ParsedQuestion, by_distance
 from memory.types import KINDS, STATES
 
-_ALL_MEASURES = tuple(dict.fromkeys((*get_args(Measure), *get_args(RankMeasure))))
 #: Largest number of a place in an order.
 MOST_NTH = 4
 #: Names of questions, and what each asks.
@@ -32,7 +31,7 @@ QUESTIONS: Mapping[str, str] = {
     "near": "what is around a point, or around beside",
     "related": "what stands in relation to beside (and second)",
     "distance": "how far what is from beside or near",
-    "compare": "which of choices is closer to what (measure distance) or larger (size); or in which area most"
+    "compare": "which of choices is closer to what (measure distance) or has more; or in which area most"
     " of what are (count, without choices)",
     "ranked": "which of what is the first by measure: nearest or farthest from beside or near, largest, seen"
     " most often, seen last",
@@ -57,7 +56,7 @@ FIELDS: Mapping[str, str] = {
     "since": "start time, ISO 8601",
     "kinds": f"any of {', '.join(KINDS)}",
     "states": f"any of {', '.join(STATES)}",
-    "measure": f"of compare: {', '.join(get_args(Measure))}; of ranked: {', '.join(get_args(RankMeasure))}",
+    "measure": f"of compare: {', '.join(MEASURES)}; of ranked: {', '.join(RANK_MEASURES)}",
     "order": f"of compare and ranked: {', '.join(get_args(Order))}; nearest is less",
     "nth": "of ranked: 2 for the second in this order",
     "choices": "of compare: names of two or more objects",
@@ -79,7 +78,7 @@ def schema() -> dict[str, Any]:
         "between": names | {"minItems": 2, "maxItems": 2},
         "kinds": {"type": "array", "items": {"enum": list(KINDS)}},
         "states": {"type": "array", "items": {"enum": list(STATES)}},
-        "measure": {"enum": list(_ALL_MEASURES)},
+        "measure": {"enum": list(MEASURES)},
         "order": {"enum": list(get_args(Order))},
         "nth": {"type": "integer", "minimum": 1, "maximum": MOST_NTH},
         "choices": names,
@@ -118,16 +117,16 @@ def parse_query(values: Mapping[str, Any]) -> ParsedQuestion:
     second = parts.pop("second", None)
     found = ParsedQuestion(question, beside_too=second, **parts)
     if question == "compare":
-        if measure not in get_args(Measure) or (measure != "count" and len(choices or ()) < 2) or nth:
+        if measure not in MEASURES or (measure != "count" and len(choices or ()) < 2) or nth:
             raise QuestionError(
                 "measure", "'compare' needs measure, and at least two choices unless it counts"
             )
         found = replace(found, comparing=Comparing(measure, order or "more", choices or ()))
     elif question == "ranked":
-        if measure not in get_args(RankMeasure) or order not in ("more", "less") or choices:
+        if measure not in RANK_MEASURES or order not in ("more", "less") or choices:
             raise QuestionError(
                 "measure",
-                f"'ranked' needs order more or less, and measure: {', '.join(get_args(RankMeasure))}",
+                f"'ranked' needs order more or less, and measure: {', '.join(RANK_MEASURES)}",
             )
         found = replace(found, comparing=Comparing(measure, order, (), nth=nth or 1))
     elif measure or order or choices or nth:
@@ -251,7 +250,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "since": _time,
     "kinds": _choices(KINDS),
     "states": _choices(STATES),
-    "measure": _choice(_ALL_MEASURES),
+    "measure": _choice(MEASURES),
     "order": _choice(get_args(Order)),
     "nth": _count,
     "choices": _choices(None),

@@ -42,7 +42,7 @@ def test_days(phrase: str, date: str) -> None:
         ("the last 5 min", (5 * MINUTE, 0)),
         ("this morning", (7 * HOUR, 1)),
         ("past month", (30 * DAY, 0)),
-        ("last year", (365 * DAY, 0)),
+        ("the last year", (365 * DAY, 0)),
         ("just now", (10 * MINUTE, 0)),
         ("lately", (DAY, 0)),
         ("this week", (5.5 * DAY, 0)),

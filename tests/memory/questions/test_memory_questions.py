@@ -20,6 +20,7 @@ from memory.questions.visits import visits_of
 from memory.search.attention import SHARPNESS
 from memory.store import MemoryStore
 from memory.types import Memory
+from memory.wording.words import days_in_words
 
 DIM = 8
 S = 1_000_000_000
@@ -261,7 +262,7 @@ def test_few_sights_over_many_days_are_not_days_in_view() -> None:
     sparse = Memory(time_ns=5 * DAY, count=3, first_seen_ns=0, last_seen_ns=9 * DAY)
     found = visits_of([sparse], 60.0)
     assert found.spans == [(0, 0), (5 * DAY, 5 * DAY), (9 * DAY, 9 * DAY)]
-    assert (found.days, found.total_s, found.longest_s) == (3, 0.0, 0.0)
+    assert (found.days, found.total_s, found.longest_s) == ((0, 5 * DAY, 9 * DAY), 0.0, 0.0)
     assert visits_of([], 60.0).longest_s == 0.0
 
 
@@ -460,7 +461,7 @@ def test_questions_can_be_asked_of_a_reader_beside_the_writer(store: MemoryStore
 def test_times_before_the_calendar_are_still_said(store: MemoryStore, ask: Questions) -> None:
     store.add([Memory(time_ns=-(2**63), label="Cup"), Memory(time_ns=2**63 - 1, label="Cup")])
     says(ask.first_seen("Cup"), "first seen")
-    says(ask.how_often("Cup"), "seen 2 times on 2 days")
+    says(ask.how_often("Cup"), "seen 2 times on 2 days (")
     assert ask.still_there("Cup").state == "unknown"
 
 
@@ -496,3 +497,10 @@ def test_how_many_counts_as_reading_all_of_it_does(tmp_path: Path) -> None:
         last = asked.last_seen("Car", near=(0.0, 0.0), radius_m=5.0)
         assert last.memory is not None
         assert last.time_ns == 10 * 10**9
+
+
+def test_days_are_ranges() -> None:
+    assert days_in_words([5 * DAY, 6 * DAY, 7 * DAY, 9 * DAY]) == "1970-01-06 to 1970-01-08 and 1970-01-10"
+    many = days_in_words([2 * day * DAY for day in range(12)])
+    assert many.startswith("1970-01-01, 1970-01-03, ")
+    assert many.endswith(" and 2 more")

@@ -128,6 +128,10 @@ def test_distances(questions: Questions, text: str, metres: float) -> None:
         ("is the lamp or the door closer to the table?", None, "lamp"),
         ("is the table bigger than the chair?", True, "table"),
         ("which is smaller, the table or the cup?", None, "cup"),
+        ("is the door taller than the table?", True, "door"),
+        ("which is wider, the table or the door?", None, "table"),
+        ("did you see the chair more often than the door?", True, "chair"),
+        ("which map has the most chairs?", None, "default"),
     ],
 )
 def test_comparisons(questions: Questions, text: str, holds: bool | None, winner: str | None) -> None:
@@ -157,7 +161,7 @@ def test_a_comparison_of_times(questions: Questions) -> None:
         ("what is on the piano?", "I don't know an object called 'piano'"),
         ("what is on the table in the attic?", "I don't know an area called 'attic'"),
         ("what colour is the cup?", "Colour is not stored; I can answer where, when and how many."),
-        ("is the cup older than the table?", "I compare counts, distances and sizes"),
+        ("did you see the cup more than the table?", "'more than' compares two named objects"),
     ],
 )
 def test_what_cannot_be_known_is_refused(questions: Questions, text: str, message: str) -> None:

@@ -94,12 +94,23 @@ def test_the_first_of_several(questions: Questions, text: str, expected: set[int
 
 def test_an_answer_names_the_measure_the_next_and_what_has_no_size(questions: Questions) -> None:
     said = ask(questions, "what is the biggest thing in the kitchen?").sentence
-    assert said.startswith("Largest box in kitchen: table (memory 1) at (1.0, 1.0), 1.024 m³. Then chair")
+    assert said.startswith(
+        "Largest box in kitchen: table (memory 1) at (1.0, 1.0), 1.024 m³ (1.60 x 0.80 x 0.80 m). Then chair"
+    )
     assert said.endswith("1 more memory without a known size.")
     near = ask(questions, "which chair is nearest to the door?")
     assert near.sentence.startswith("Nearest to (8.0, 1.0): chair (memory 6) at (8.0, 6.0), 5.00 m.")
     assert near.sentence.endswith("Distances are from door (memory 4), last seen at (8.0, 1.0).")
     assert near.answer.to_json()["first"][0]["value"] == pytest.approx(5.0)
+
+
+def test_how_tall_and_how_long_an_object_is(questions: Questions) -> None:
+    assert "table (memory 1) at (1.0, 1.0), 0.80 m." in ask(questions, "how tall is the table?").sentence
+    assert "(1.60 x 0.80 x 0.80 m)." in ask(questions, "how big is the table?").sentence
+    assert "1.60 m." in ask(questions, "how long is the table?").sentence
+    assert "was first seen on" in ask(questions, "how long has the table been there?").sentence
+    with pytest.raises(ValueError, match="The size of lamp is not known"):
+        ask(questions, "how big is the lamp?")
 
 
 def test_speeds_are_those_of_movements_and_of_moving_objects(questions: Questions) -> None:

@@ -257,8 +257,8 @@ PHRASINGS: list[tuple[str, dict[str, Any]]] = [
     ("where is the nearest car to (3, 1)?", about("ranked", "car", near=(3.0, 1.0))),
     ("the closest chair to the door", about("ranked", "chair", beside="door")),
     ("which car is closest to 3, 1?", about("ranked", "car", near=(3.0, 1.0))),
-    ("what did you see last?", {"question": "search"}),
-    ("what is the newest memory?", {"question": "search"}),
+    ("what did you see last?", {"question": "ranked"}),
+    ("what is the newest memory?", {"question": "ranked"}),
     ("what do you know about cyclists?", about("search", "cyclists")),
     ("any dogs near (3, 1)?", about("how_many", "dogs", **HERE)),
     ("where was the last car seen?", about("last_seen", "car")),
@@ -308,6 +308,9 @@ PHRASINGS: list[tuple[str, dict[str, Any]]] = [
     ("do you recognise this place?", {"question": "been_here"}),
     ("been here 12", about("been_here", 12)),
     ("have you seen a red mug before?", about("last_seen", "red mug")),
+    # The days of an object, words for numbers, places of the robot.
+    ("on which days was the car seen?", about("how_often", "car")),
+    ("which days did you see the cat", about("how_often", "cat")),
     # Neither.
     ("asdf qwer", about("search", "asdf qwer")),
     ("the", about("search", "the")),
@@ -323,6 +326,29 @@ def test_there_are_two_hundred_phrasings() -> None:
 @pytest.mark.parametrize(("text", "parts"), PHRASINGS)
 def test_what_is_meant(text: str, parts: dict[str, Any]) -> None:
     assert understand(text, NOW).given() == parts
+
+
+def test_radii_in_words() -> None:
+    for text, radius in (("two metres", 2.0), ("one meter", 1.0), ("a foot", 0.3048)):
+        found = understand(f"what is within {text} of the sink?", NOW)
+        assert (found.what, found.radius_m) == ("sink", radius), text
+
+
+def test_where_the_robot_was() -> None:
+    for text in (
+        "where were you yesterday?",
+        "where did the robot go yesterday",
+        "where have you been today",
+    ):
+        found = understand(text, NOW)
+        assert (found.question, found.kinds, found.what) == ("between", ("place",), None), text
+    assert understand("where have you been?", NOW).kinds == ("place",)
+    for text, reason in (
+        ("where were you", "not where it is now"),
+        ("where was he yesterday", "who 'he' is"),
+        ("has the phone moved? where was it", "one question at a time"),
+    ):
+        assert reason in (understand(text, NOW).problem or ""), text
 
 
 def test_what_cannot_be_asked() -> None:

@@ -163,7 +163,9 @@ def test_ask_in_words_and_in_parts(client: Any) -> None:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    words = asked(question="Where are the mugs?")
+    listed = asked(question="Where are the mugs?")
+    assert [hit["memory"]["id"] for hit in listed["answer"]["hits"]] == [3, 2]
+    words = asked(question="Where is the mug?")
     assert (words["question"], words["answer"]["memory"]["id"]) == ("last_seen", 3)
     assert words["sentence"].startswith("Mug was last seen on 2026-01-03")
     assert words["answer"] == asked(question="last_seen", what="Mug")["answer"]

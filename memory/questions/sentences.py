@@ -1,0 +1,132 @@
+"""Sentences of answers and refusals, with the words of the question and of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memory.query import Filter
+from memory.questions.answers import (
+    THAT_LEFT,
+    Answer,
+    DrivePose,
+    HowOften,
+    SearchResult,
+    Sighting,
+    Similar,
+    StillThere,
+    WhenLeft,
+    quoted,
+)
+from memory.questions.asking import Questions
+from memory.questions.comparisons import Distance
+from memory.questions.measuring import time_of
+from memory.questions.places import areas_around
+from memory.questions.reading.arguments import metres_in
+from memory.questions.reading.refusals import EXAMPLES, TOO_MANY
+from memory.questions.reading.understanding import ParsedQuestion
+from memory.terms import fold
+from memory.types import Memory
+from memory.wording.words import counted, duration, listed, moment, name, plural, point
+
+
+def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
+    """Return the sentence of an answer. If nothing was found, add what the store has."""
+    sentence = str(found)
+    if not sentence.startswith("No memor"):
+        return f"{sentence}{_area_sentence(questions, found)}{_extent_sentence(parsed, found)}"
+    words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
+    words = words.removesuffix(THAT_LEFT)
+    if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
+        unknown = (
+            f"No memories match {quoted(words)}."
+            if parsed.typed
+            else f"I don't know an object called {quoted(words)}."
+        )
+        mention = mention_of(questions, words)
+        if mention is not None:
+            return f"{unknown} The caption of {name(mention)} mentions it: {mention.caption!r}."
+        # Without "house" the question is another one, so "house keys" is not read as "keys".
+        head = questions.label_of(words.split()[-1]) if len(words.split()) > 1 else None
+        if head is not None:
+            return f"{unknown} Ask for {head} alone, for example: 'where is the {head.lower()}?'"
+        return f"{unknown} {_examples(questions)} {_store_contents(questions)}"
+    if isinstance(found, Sighting | WhenLeft | DrivePose | HowOften | StillThere):
+        # The object may be known elsewhere, so name the place.
+        limit = "" if parsed.map_id is None else f" in map {parsed.map_id}"
+        limit = limit if parsed.area is None else f" in area {parsed.area}{limit}"
+        if parsed.near is not None and parsed.radius_m is not None:
+            limit = f" within {parsed.radius_m:g} m of {point(parsed.near)}{limit}"
+        sentence = f"{sentence[:-1]}{limit}."
+    return f"{sentence} {_store_contents(questions, timed=time_of(parsed) is not None)}"
+
+
+def _extent_sentence(parsed: ParsedQuestion, found: Answer) -> str:
+    """Return how long ago an observation was, or a distance in the unit that the question names."""
+    if isinstance(found, Distance) and parsed.unit is not None and found.distance_m is not None:
+        return f" That is {found.distance_m / metres_in(parsed.unit):.1f} {parsed.unit}."
+    when = None
+    if isinstance(found, Sighting):
+        when = found.time_ns
+    elif isinstance(found, WhenLeft):
+        when = found.last_seen_ns
+    if parsed.now_ns is None or when is None or when > parsed.now_ns:
+        return ""
+    return f" That is {duration((parsed.now_ns - when) / 1e9)} ago."
+
+
+def mention_of(questions: Questions, words: str) -> Memory | None:
+    """Return the latest memory whose caption has the words as a detail, or ``None``."""
+    return next(iter(questions.store.find(Filter(text=words), limit=1, vectors=False)), None)
+
+
+def _area_sentence(questions: Questions, found: Answer) -> str:
+    """Return in which areas an object was seen."""
+    memory = found.memory if isinstance(found, Sighting | StillThere) else None
+    if memory is None or memory.position is None:
+        return ""
+    names = areas_around(questions.store.areas(), *memory.position[:2], memory.map_id)
+    return f" That is in {listed(names)}." if names else ""
+
+
+def refusal(questions: Questions, problem: str, nouns: Sequence[str]) -> str:
+    """Return the reason of a refusal, with the words of the question that the store knows or does not."""
+    places = {fold(name) for name in (*questions.store.maps(), *(a.name for a in questions.store.areas()))}
+    known = [noun for noun in nouns if questions.knows(noun) or fold(noun) in places]
+    unknown = [noun for noun in nouns if noun not in known]
+    if "{noun}" in problem and not unknown:
+        problem = TOO_MANY.replace("{nouns}", listed([f"'{noun}'" for noun in nouns]))
+    labels = (questions.label_of(noun) for noun in known)
+    thing = next((label.lower() for label in labels if label), None) or example_of(questions)
+    return problem.replace("{noun}", next(iter(unknown), "")).replace("{thing}", thing)
+
+
+def _examples(questions: Questions) -> str:
+    """Return example questions that the store can answer."""
+    if not questions.store.label_counts():
+        return "Add memories to the store first."
+    *others, last = (f"'{each.format(thing=example_of(questions))}'" for each in EXAMPLES)
+    return f"Ask for example: {', '.join(others)} or {last}."
+
+
+def example_of(questions: Questions) -> str:
+    """Return the most frequent label, for example questions."""
+    labels = sorted(questions.store.label_counts().items(), key=lambda entry: (-entry[1], entry[0]))
+    return next((label.lower() for label, _ in labels if label), "mug")
+
+
+def _store_contents(questions: Questions, *, timed: bool = False) -> str:
+    """Return a sentence about the memories of the store, or about the newest one."""
+    counts = questions.store.label_counts()
+    if not counts:
+        return "The store is empty."
+    if timed:
+        return f"The newest memory is of {moment(questions.store.newest_ns)}."
+    return f"The store has {plural(sum(counts.values()), 'memory', 'memories')}: {counted(counts)}."
+
+
+def synonyms_note(questions: Questions, parsed: ParsedQuestion) -> str:
+    """Return which words were read as a label that means the same."""
+    words = [word for word in (parsed.what, parsed.beside, parsed.beside_too) if isinstance(word, str)]
+    synonyms = {word: questions.synonym_of(word) for word in words if questions.label_of(word) is None}
+    notes = [f"'{word}' read as '{label}'" for word, label in synonyms.items() if label is not None]
+    return f"({', '.join(notes)}.)" if notes else ""
