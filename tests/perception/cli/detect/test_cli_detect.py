@@ -431,14 +431,14 @@ def test_a_full_disk_names_the_file_and_resumes(
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no /dev/zero")
-@pytest.mark.parametrize("options", [("--parquet",), ("--workers", 1)])
+@pytest.mark.parametrize("options", [("--parquet", "--no-pictures"), ("--workers", 1)])
 def test_records_are_not_read_back_from_a_device(
     options: tuple[object, ...], perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path
 ) -> None:
     if "--parquet" in options:
         pytest.importorskip("pyarrow")
     (tmp_path / "detections.jsonl").symlink_to("/dev/zero")
-    done = perceive("detect", scans, "--out", tmp_path, "--weights", tiny_weights, "--no-pictures", *options)
+    done = perceive("detect", scans, "--out", tmp_path, "--weights", tiny_weights, *options)
     assert done.status == 2
     told = f"{tmp_path / 'detections.jsonl'} is a device or pipe"
     assert told in done.remarks
