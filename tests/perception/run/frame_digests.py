@@ -34,7 +34,7 @@ def digest(found: Sequence[Detections]) -> str:
 def ways(scans: Sequence[torch.Tensor], *, every: bool) -> dict[str, Callable[[], Sequence[Detections]]]:
     """Return the ways to compute frames on a CPU, by name: those of different products, or every one.
 
-    bfloat16 needs instructions that limited sets lack, so that it is slow there and nobody chooses it.
+    bfloat16 runs only where every way does: smaller instruction sets emulate it, which no detector chooses.
     """
     sparse = Detector.from_pretrained("pointpillars-kitti").with_score_threshold(0.0)
     detectors = {
