@@ -284,7 +284,9 @@ class FaissIndex(RowIndex[RowState]):
             packed = np.packbits(mask, bitorder="little")
             settings["sel"] = faiss.IDSelectorBitmap(packed)
         kind = faiss.IVFRaBitQSearchParameters if self.lists == "rabitq" else faiss.SearchParametersIVF
-        places: NDArray[np.int64] = self._index.search(queries, count, params=kind(**settings))[1]
+        # faiss.contrib.torch_utils, which other code may import, replaces search by one without params.
+        search = getattr(self._index, "search_numpy", self._index.search)
+        places: NDArray[np.int64] = search(queries, count, params=kind(**settings))[1]
         return places
 
     def _rerank(self, queries: Floats, places: NDArray[np.int64], k: int) -> Neighbours:

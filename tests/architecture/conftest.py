@@ -106,10 +106,14 @@ def imports_in() -> ImportsIn:
 
 def _imports_in(path: Path, module: str) -> Iterator[Import]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    tree = ast.parse(path.read_text())
-    docstrings = set(map(id, _docstrings(tree)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
+    docstrings: set[int] = set()
+    # A parent comes before its docstring.
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr):
+                docstrings.add(id(first.value))
+        elif isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
@@ -121,14 +125,6 @@ def _imports_in(path: Path, module: str) -> Iterator[Import]:
             yield from _implementation(node, package)
         elif id(node) not in docstrings and (found := _NAMED.fullmatch(_text(node, module, package))):
             yield found["module"], found["name"] or ""
-
-
-def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr):
-                yield first.value
 
 
 def _text(node: ast.AST, module: str, package: str) -> str:

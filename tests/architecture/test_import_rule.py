@@ -66,15 +66,6 @@ def test_a_fresh_process_loads_nothing_against_the_rule(run_python: Callable[[st
         assert {name.partition(".")[0] for name in names} & FORBIDDEN[package] == set()
 
 
-def test_importing_loads_no_optional_library(run_python: Callable[[str], str]) -> None:
-    program = "import json, sys, perception, sparse_core.conv; print(json.dumps(sorted(sys.modules)))"
-    loaded = set(json.loads(run_python(program).splitlines()[-1]))
-    assert (
-        loaded & {"triton", "spconv", "open3d", "faiss", "matplotlib", "sparse_core.conv.coordinates.triton"}
-        == set()
-    )
-
-
 def test_implementations_of_an_op_never_import_each_other(
     source_files: dict[str, Path], imports_in: Imports
 ) -> None:

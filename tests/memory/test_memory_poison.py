@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +221,11 @@ def test_a_request_brings_few_new_encoders() -> None:
     assert len(memories_of(body, ServeOptions(), known)) == 1
 
 
-def test_undos_of_undos_without_end(store: MemoryStore) -> None:
+def test_undos_of_undos_without_end(store: MemoryStore, request: pytest.FixtureRequest) -> None:
     # More than functions may call each other.
-    last = 1060
-    assert last > sys.getrecursionlimit()
+    last = 420
+    request.addfinalizer(partial(sys.setrecursionlimit, sys.getrecursionlimit()))
+    sys.setrecursionlimit(last - 20)
     store.add([Memory(time_ns=0, label="cup")])
     for generation in range(1, last + 1):
         assert store.undo(generation) == generation + 1

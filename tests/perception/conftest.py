@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,6 +22,23 @@ from perception.train.data.frames import TrainingFrame
 CLASSES = ("Car", "Pedestrian")
 SIZES_M = np.array([[3.9, 1.6, 1.5], [0.8, 0.6, 1.7]])
 GROUND_M = -1.7
+CURVES = "perception.train.curves"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_curves() -> Iterator[None]:
+    """Training draws no curves, which takes longer than a tiny training; ``drawn_curves`` lets it."""
+    stub = ModuleType(CURVES)
+    vars(stub)["plot_curves"] = lambda *_, **__: None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, CURVES, stub)
+        yield
+
+
+@pytest.fixture
+def drawn_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training draws its curves."""
+    monkeypatch.delitem(sys.modules, CURVES)
 
 
 @pytest.fixture

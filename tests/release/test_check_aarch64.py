@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +27,12 @@ def test_a_missing_program_is_named(release: ModuleType, monkeypatch: pytest.Mon
         release.main(["--work", "anywhere"])
 
 
-def test_results_that_differ_are_found(repository: Path, tmp_path: Path) -> None:
+def test_results_that_differ_are_found(
+    release_module: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The comparison with this machine's own results, whole and with one bit changed."""
     import torch
 
@@ -36,21 +40,21 @@ def test_results_that_differ_are_found(repository: Path, tmp_path: Path) -> None
 
     if native.compiler() is None:
         pytest.skip("needs a C++ compiler")
-    script = repository / "release/compiled_results.py"
+    module = release_module("compiled_results")
 
-    def run(action: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, str(script), action, str(tmp_path)]
-        return subprocess.run(words, cwd=repository, capture_output=True, text=True, check=False)
+    def run(action: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["compiled_results.py", action, str(tmp_path)])
+        return module.main(), capsys.readouterr().out
 
-    assert run("write").returncode == 0
-    same = run("compare")
-    assert (same.returncode, same.stdout.count(": equal")) == (0, 5)
+    assert run("write")[0] == 0
+    status, printed = run("compare")
+    assert (status, printed.count(": equal")) == (0, 5)
     results = torch.load(tmp_path / "results.pt")
     results["sort_points"][0].view(torch.int32).view(-1)[7] ^= 1
     torch.save(results, tmp_path / "results.pt")
-    changed = run("compare")
-    assert (changed.returncode, changed.stdout.count(": equal")) == (1, 4)
-    assert "sort_points: DIFFERENT" in changed.stdout
+    status, printed = run("compare")
+    assert (status, printed.count(": equal")) == (1, 4)
+    assert "sort_points: DIFFERENT" in printed
 
 
 @pytest.mark.slow

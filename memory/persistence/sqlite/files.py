@@ -64,7 +64,9 @@ def create_file(folder: Path, dim: int) -> None:
     with sqlite_errors(fresh):
         connection = connect(fresh, "rwc")
         try:
-            connection.execute("PRAGMA synchronous = FULL")
+            # The whole file is made durable at once, below: nobody needs it before.
+            connection.execute("PRAGMA journal_mode = MEMORY")
+            connection.execute("PRAGMA synchronous = OFF")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(connection, name=str(file))
             connection.execute("BEGIN")
@@ -74,6 +76,7 @@ def create_file(folder: Path, dim: int) -> None:
             complete(connection)
         finally:
             connection.close()
+    sync(fresh)
     os.replace(fresh, file)
     sync(folder)
     sync(folder.parent)

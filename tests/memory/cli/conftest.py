@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,11 +43,10 @@ def recall(
     return run
 
 
-@pytest.fixture
-def store(recall: Callable[..., Outcome], tmp_path: Path) -> Path:
-    """A store with a door (1), a red mug (2), a blue mug (3) and a charger on another map (4)."""
-    folder = tmp_path / "store"
-    assert recall("init", folder, "--dim", 3).status == 0
+@pytest.fixture(scope="session")
+def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the store of :func:`store` and the file that was imported."""
+    folder = tmp_path_factory.mktemp("filled")
     records = [
         {"time": "2026-01-01T10:00:00Z", "label": "door", "caption": "brown front door", "x": 0, "y": 0},
         {"time": "2026-01-02T10:00:00Z", "label": "mug", "caption": "red mug", "x": 1, "y": 2},
@@ -63,6 +65,15 @@ def store(recall: Callable[..., Outcome], tmp_path: Path) -> Path:
         json.dumps(record | {"embedding": vector, "confidence": confidence})
         for record, vector, confidence in zip(records, vectors, confidences, strict=True)
     ]
-    (tmp_path / "first.jsonl").write_text("\n".join(lines) + "\n")
-    assert recall("import", folder, tmp_path / "first.jsonl").status == 0
+    (folder / "first.jsonl").write_text("\n".join(lines) + "\n")
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        assert main(["init", str(folder / "store"), "--dim", "3"]) == 0
+        assert main(["import", str(folder / "store"), str(folder / "first.jsonl")]) == 0
     return folder
+
+
+@pytest.fixture
+def store(recall: Callable[..., Outcome], _filled: Path, tmp_path: Path) -> Path:
+    """A store with a door (1), a red mug (2), a blue mug (3) and a charger on another map (4)."""
+    shutil.copytree(_filled, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "store"

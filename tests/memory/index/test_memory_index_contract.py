@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from memory.index import Among, FlatIndex, ITQIndex, LSHIndex, clustered, recall
+from memory.index import Among, FlatIndex, ITQIndex, LSHIndex, calibration, clustered, recall
 from memory.index.cuda import CudaIndex
 from memory.index.faiss_index import FaissIndex
 
@@ -45,6 +45,12 @@ CASES: dict[str, Case] = {
         ("seed", "pivots"),
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few rows are searched well by any setting; calibration has tests of its own."""
+    monkeypatch.setattr(calibration, "QUERIES", 50)
 
 
 @pytest.fixture(params=CASES)

@@ -56,6 +56,14 @@ def test_exact_until_it_is_trained_from_its_own_rows() -> None:
         index.train()
 
 
+def test_faiss_that_takes_tensors_finds_the_same_rows() -> None:
+    """``faiss.contrib.torch_utils`` replaces methods of faiss for the whole process."""
+    index = built("half")[0]
+    before = index.search(DATA.queries, 5).ids
+    pytest.importorskip("faiss.contrib.torch_utils")
+    assert (index.search(DATA.queries, 5).ids == before).all()
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="lists must be one of"):
         FaissIndex(8, lists="pq")  # type: ignore[arg-type]

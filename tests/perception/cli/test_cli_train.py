@@ -34,6 +34,7 @@ def short(tiny_config: DetectorConfig, tmp_path: Path) -> Path:
     return tmp_path / "short.yaml"
 
 
+@pytest.mark.usefixtures("drawn_curves")
 def test_train_then_detect(perceive: Perceive, short: Path, kitti_folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = perceive("train", short, "--data", kitti_folder, "--out", run)

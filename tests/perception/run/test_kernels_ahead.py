@@ -45,13 +45,12 @@ def test_the_shipped_pack_is_of_these_sources() -> None:
 
 
 def test_compiles_without_a_gpu_and_leaves_the_rest_to_its_launch(tmp_path: Path) -> None:
-    short = [entry for entry in entries() if "scatter_kernel" in entry["kernel"]]
-    assert short
-    wrong = {**short[0], "signature": dict.fromkeys(short[0]["signature"], "constexpr")}
+    short = next(entry for entry in entries() if "scatter_kernel" in entry["kernel"])
+    wrong = {**short, "signature": dict.fromkeys(short["signature"], "constexpr")}
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "sparse_core.kernels.precompile", "90"],
-        input=json.dumps([wrong, *short]),
+        input=json.dumps([wrong, short]),
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -59,4 +58,4 @@ def test_compiles_without_a_gpu_and_leaves_the_rest_to_its_launch(tmp_path: Path
         timeout=600,
     )
     assert done.returncode == 1, done.stderr
-    assert len(list(tmp_path.rglob("*.cubin"))) == len(short)
+    assert len(list(tmp_path.rglob("*.cubin"))) == 1

@@ -112,6 +112,7 @@ def test_another_seed_is_another_run(tiny_training: TrainConfig, street: Street,
     assert not torch.equal(runs[0], runs[2])
 
 
+@pytest.mark.usefixtures("drawn_curves")
 def test_what_a_run_leaves_behind(tiny_training: TrainConfig, street: Street, tmp_path: Path) -> None:
     made = trainer(replace(tiny_training, steps=20, batch_size=1), tmp_path, street)
     made.run(show_progress=False)

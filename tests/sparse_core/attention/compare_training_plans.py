@@ -125,10 +125,10 @@ def compared(
 
 def main() -> None:
     install()
-    window = local_window(100, 30, 32)
+    window = local_window(50, 10, 32)
     report = {
         "window": compared(window, 2, 2),
-        "grouped": compared(random_blocks(96, 0.5, 32), 4, 2),
+        "grouped": compared(random_blocks(50, 0.5, 32), 4, 2),
         "one tensor": compared(window, 2, 2, fused=True),
         "queries": compared(window, 2, 2, of_keys=False),
     }

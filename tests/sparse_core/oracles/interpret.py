@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import torch  # noqa: F401  # Loaded once for all scripts.
+import torch._dynamo  # noqa: F401  # Loaded once for all scripts, like torch itself: attention imports it.
 from triton.language import core
 from triton.runtime import interpreter
 

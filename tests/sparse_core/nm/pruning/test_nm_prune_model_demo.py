@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
-import os
-import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from torch import nn
 
 from sparse_core.nm.layers.files import load_packed
 from sparse_core.nm.layers.sparse_linear import SparseLinear
+from sparse_core.nm.linear import product
 
 QUIET = Console(quiet=True)
 
@@ -48,21 +50,9 @@ def test_batches():
 """
 
 
-def run_demo(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(repository / "demos" / "prune_model.py"), *arguments],
-        env={**os.environ, "PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def prune_model(repository: Path) -> Iterator[ModuleType]:
-    """The demo as a module, for what needs no process of its own."""
+    """The demo as a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(repository / "demos"))
         yield importlib.import_module("prune_model")
@@ -96,14 +86,22 @@ def main(
 
 
 @pytest.fixture(scope="module")
-def checkpoint(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(prune_model: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits' dense network, trained by the demo itself."""
     path = tmp_path_factory.mktemp("dense") / "dense.pt"
-    done = run_demo(repository, "--checkpoint", str(path), "--rows", "2", "--out", str(path.parent))
-    assert done.returncode == 0, done.stderr
+    arguments = ["--checkpoint", str(path), "--rows", "2", "--out", str(path.parent)]
+    product._warn_once.cache_clear()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()) as printed,
+    ):
+        warnings.simplefilter("always", product.UnpackedWarning)
+        patch.setattr(sys, "argv", ["prune_model.py", *arguments])
+        prune_model.main()
     for text in ("pruning\n", "conversion\n", "SparseLinear", "digits: 2:4 by magnitude", "ms, 2 rows"):
-        assert text in done.stdout
-    assert "packed n:m weights are unpacked" in done.stdout
+        assert text in printed.getvalue()
+    assert "packed n:m weights are unpacked" in printed.getvalue()
     assert (path.parent / "comparison.png").read_bytes().startswith(b"\x89PNG")
     return path
 
