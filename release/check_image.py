@@ -20,6 +20,7 @@ import ctypes
 import itertools
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason is not None:
         raise SystemExit(f"check_image: {reason}")
     images = Images(options.work.resolve())
-    images.build(options.wheel or platform_wheel.build(images.work / "dist", "x86_64"), options.torch)
+    images.build(options.wheel or platform_wheel.build(images.work / "dist", platform.machine()), options.torch)
     leave_network()
     problems = [*check_size(images), *check_demos(images), *check_services(images)]
     for problem in problems:
@@ -210,7 +211,9 @@ def check_size(images: Images) -> Iterator[str]:
 
 def check_demos(images: Images) -> Iterator[str]:
     """Run the doctor and both demos; yield those that fail, and compilers that are there."""
-    found = images.run("live", "sh", "-c", f"command -v {' '.join(COMPILERS)}").stdout.split()
+    # Debian's `command -v` looks for its first word only, and buildah reports an exit status in the output.
+    look = f"for name in {' '.join(COMPILERS)}; do command -v $name; done; true"
+    found = images.run("live", "sh", "-c", look).stdout.split()
     if found:
         yield f"the image has compilers: {' '.join(found)}"
     for words in (["perceive", "doctor", "--install"], ["perceive", "demo"], ["recall", "demo"]):
