@@ -80,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason is not None:
         raise SystemExit(f"check_image: {reason}")
     images = Images(options.work.resolve())
-    images.build(options.wheel or platform_wheel.build(images.work / "dist", platform.machine()), options.torch)
+    images.build(
+        options.wheel or platform_wheel.build(images.work / "dist", platform.machine()), options.torch
+    )
     leave_network()
     problems = [*check_size(images), *check_demos(images), *check_services(images)]
     for problem in problems:
