@@ -44,12 +44,12 @@ def test_results_that_differ_are_found(repository: Path, tmp_path: Path) -> None
 
     assert run("write").returncode == 0
     same = run("compare")
-    assert (same.returncode, same.stdout.count(": equal")) == (0, 5)
+    assert (same.returncode, same.stdout.count(": equal")) == (0, 7)
     results = torch.load(tmp_path / "results.pt")
     results["sort_points"][0].view(torch.int32).view(-1)[7] ^= 1
     torch.save(results, tmp_path / "results.pt")
     changed = run("compare")
-    assert (changed.returncode, changed.stdout.count(": equal")) == (1, 4)
+    assert (changed.returncode, changed.stdout.count(": equal")) == (1, 6)
     assert "sort_points: DIFFERENT" in changed.stdout
 
 
