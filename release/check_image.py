@@ -2,8 +2,9 @@
 
     python release/check_image.py --work build/image
 
-It needs Linux, ``apt install buildah mmdebstrap uidmap``, pip, zig (``pip install ziglang wheel``) and 6 GB.
-As another user than root, run it by ``buildah unshare``. Nothing is installed on the machine, and no registry
+It needs Linux, ``apt install buildah mmdebstrap uidmap``, pip, zig (``pip install ziglang wheel``) and 6 GB,
+or several times that without overlay mounts.
+As another user than root, run it by ``buildah unshare``; what ``mount`` reports then is harmless. Nothing is installed on the machine, and no registry
 of images is asked: the base is Debian's smallest system, from its packages.
 
 1. Build both images, and measure them beside torch.
@@ -117,7 +118,7 @@ class Images:
         self.data.chmod(0o777)
         self.driver = "overlay"
         if subprocess.run(self.command("info"), capture_output=True, check=False).returncode:
-            # Without overlay mounts, every layer is a whole copy: 25 GB.
+            # Without overlay mounts, every layer is a whole copy.
             self.driver = "vfs"
 
     def command(self, *words: str) -> list[str]:
