@@ -4,8 +4,8 @@
 
 It needs Linux, ``apt install buildah mmdebstrap uidmap``, pip, zig (``pip install ziglang wheel``) and 6 GB,
 or several times that without overlay mounts. As another user than root, run it by ``buildah unshare``; what
-``mount`` reports then is harmless. Nothing is installed on the machine, and no registry of images is asked: the
-base is Debian's smallest system, from its packages.
+``mount`` reports then is harmless. Nothing is installed on the machine, and no registry of images is asked:
+the base is Debian's smallest system, from its packages.
 
 1. Build both images, and measure them beside torch.
 2. Look for compilers. Run ``perceive doctor --install`` and both demos without a network, and time a frame
