@@ -51,14 +51,8 @@ def make_inputs(folder: Path) -> None:
     cells = np.argwhere(generator.random((2, 120, 90)) < 0.2)
     weight = generator.normal(size=(9, 32, 64)).astype(np.float32)
     operands = generator.normal(size=(2, 300, 77))
-    np.savez(
-        folder / "inputs.npz",
-        queries=data.queries,
-        points=cloud,
-        cells=cells,
-        weight=weight,
-        operands=operands,
-    )
+    made = {"cells": cells, "weight": weight, "operands": operands}
+    np.savez(folder / "inputs.npz", queries=data.queries, points=cloud, **made)
 
 
 def there(result: Result | None) -> Result:
