@@ -51,8 +51,10 @@ def make_inputs(folder: Path) -> None:
     cells = np.argwhere(generator.random((2, 120, 90)) < 0.2)
     weight = generator.normal(size=(9, 32, 64)).astype(np.float32)
     operands = generator.normal(size=(2, 300, 77))
-    made = {"cells": cells, "weight": weight, "operands": operands}
-    np.savez(folder / "inputs.npz", queries=data.queries, points=cloud, **made)
+    arrays: dict[str, Any] = {
+        "queries": data.queries, "points": cloud, "cells": cells, "weight": weight, "operands": operands,
+    }  # fmt: skip
+    np.savez(folder / "inputs.npz", **arrays)
 
 
 def there(result: Result | None) -> Result:
