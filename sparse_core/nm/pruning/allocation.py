@@ -210,8 +210,8 @@ class _Program:
 
     def _is_choice(self, taken: NDArray[np.bool_], bounds: tuple[float, float]) -> bool:
         """Return True if the options are one per layer, and keep as much as the bounds allow."""
-        one_each = (self.one_each.A @ taken == 1).all()
-        return bool(one_each) and bounds[0] <= self.kept @ taken <= bounds[1]
+        kept = float(self.kept @ taken)
+        return bool((self.one_each.A @ taken == 1).all()) and bounds[0] <= kept <= bounds[1]
 
 
 CANDIDATES: tuple[NMPattern | None, ...] = (
