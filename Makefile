@@ -106,18 +106,23 @@ sbom:  ## what a wheel brings: build/sbom/sparsight.cdx.json (CycloneDX) and lic
 	  --output-format JSON --output-file $(SBOM)/environment.json $(SBOM)/user/bin/python
 	$(SBOM)/tools/bin/python release/report.py $(SBOM)/environment.json $(SBOM)
 
+# Building needs neither torch nor the packages of developers.
+BUILDER := build/tools
+$(BUILDER)/.ready:
+	$(PYTHON) -m venv --clear $(BUILDER)
+	$(BUILDER)/bin/pip install --quiet build ziglang wheel
+	touch $@
+
 WHEELS ?= build/wheels
-wheels: $(READY)  ## wheels with compiled parts for x86_64 and aarch64, in build/wheels
-	$(BIN)/pip install --quiet ziglang wheel
-	$(BIN)/python release/platform_wheel.py --out $(WHEELS) --machine x86_64
-	$(BIN)/python release/platform_wheel.py --out $(WHEELS) --machine aarch64
+wheels: $(BUILDER)/.ready  ## wheels with compiled parts for x86_64 and aarch64, in build/wheels
+	$(BUILDER)/bin/python release/platform_wheel.py --out $(WHEELS) --machine x86_64
+	$(BUILDER)/bin/python release/platform_wheel.py --out $(WHEELS) --machine aarch64
 
 # KEY=~/.ssh/id_ed25519 signs; RELEASE_OPTIONS=--rehearse tries it on a tree that is not ready.
 RELEASE ?= build/release
-release: $(READY)  ## signed sdist and wheels in build/release; needs KEY, a private SSH key
+release: $(BUILDER)/.ready  ## signed sdist and wheels in build/release; needs KEY, a private SSH key
 	@test -n "$(KEY)" || { echo "Name the key that signs: make release KEY=~/.ssh/id_ed25519"; exit 2; }
-	$(BIN)/pip install --quiet build ziglang wheel
-	$(BIN)/python release/make_release.py --out $(RELEASE) --key $(KEY) $(RELEASE_OPTIONS)
+	$(BUILDER)/bin/python release/make_release.py --out $(RELEASE) --key $(KEY) $(RELEASE_OPTIONS)
 
 clean:  ## remove the virtual environment and outputs
 	rm -rf $(VENV) $(OUT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -45,6 +45,10 @@ TESTS = (
     "tests/memory/index/test_memory_index_compiled.py::test_half_precision_is_read_to_the_bit",
     "tests/perception/model/test_compiled_points.py",
     "tests/sparse_core/conv/convolution/cpu/test_compiled.py",
+    "tests/sparse_core/conv/convolution/cpu/int8/test_byte_layers.py::test_every_path_of_this_processor",
+    "tests/sparse_core/conv/convolution/cpu/int8/test_byte_layers.py::test_rows_are_rounded_to_the_nearest_bytes",
+    "tests/sparse_core/conv/convolution/cpu/int8/test_byte_layers.py::test_largest_bytes_of_runs",
+    "tests/sparse_core/linalg/test_loops.py",
 )
 
 

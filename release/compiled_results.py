@@ -24,8 +24,12 @@ from memory.index.lsh import LSHIndex
 from perception.data.sample import sample_frames
 from perception.model import compiled as points
 from sparse_core.conv.convolution.cpu import compiled as planning
+from sparse_core.conv.convolution.cpu.int8 import ByteScale, byte_layer, pack_layer
+from sparse_core.conv.convolution.cpu.int8 import compiled as layers_of_bytes
 from sparse_core.conv.convolution.cpu.levels import direct_level, strided_level
+from sparse_core.formats import COO, CSR
 from sparse_core.kernels import launch_plan, native
+from sparse_core.linalg import sddmm, spmm
 
 Results = list[torch.Tensor]
 Result = TypeVar("Result")
@@ -43,8 +47,14 @@ def make_inputs(folder: Path) -> None:
     index.merge()
     index.save(folder / "index")
     cloud = sample_frames()[-1].cloud.points
-    cells = np.argwhere(np.random.default_rng(0).random((2, 120, 90)) < 0.2)
-    np.savez(folder / "inputs.npz", queries=data.queries, points=cloud, cells=cells)
+    generator = np.random.default_rng(0)
+    cells = np.argwhere(generator.random((2, 120, 90)) < 0.2)
+    weight = generator.normal(size=(9, 32, 64)).astype(np.float32)
+    operands = generator.normal(size=(2, 300, 77))
+    arrays: dict[str, Any] = {
+        "queries": data.queries, "points": cloud, "cells": cells, "weight": weight, "operands": operands,
+    }  # fmt: skip
+    np.savez(folder / "inputs.npz", **arrays)
 
 
 def there(result: Result | None) -> Result:
@@ -114,6 +124,31 @@ def plan_layers(folder: Path, inputs: Any) -> Results:
     return list(_tensors(parts))
 
 
+def multiply_bytes(folder: Path, inputs: Any) -> Results:
+    """Return the output of a layer of bytes, whose inputs are the points' coordinates."""
+    assert layers_of_bytes.PRODUCTS.ready()
+    weight = torch.from_numpy(inputs["weight"])
+    layer = pack_layer(weight, weight[0, 0], in_scale=ByteScale.of(2.0), out_scale=ByteScale.of(60.0))
+    rows = torch.from_numpy(inputs["points"])[:4000].contiguous().view(torch.uint8).reshape(-1, 32).clone()
+    rows[-1] = 0
+    table = (torch.arange(1800 * 9) * 7 % len(rows)).int().reshape(-1, 9)
+    out = torch.empty((len(table), layer.out_width), dtype=torch.uint8)
+    return [byte_layer(rows, layer, table=table, out=out)]
+
+
+def multiply_rows(folder: Path, inputs: Any) -> Results:
+    """Return products of a sparse matrix with dense rows, and sampled dense products."""
+    found = []
+    cells = torch.from_numpy(inputs["cells"])
+    row, col = cells[cells[:, 0] == 0][:, 1:].unbind(1)
+    for dtype in (torch.float32, torch.float64):
+        left, right = torch.from_numpy(inputs["operands"]).to(dtype)
+        values = left.flatten()[: len(row)]
+        matrix = COO(row, col, values, (300, 300)).to(CSR)
+        found += [spmm(matrix, right, impl="cpu"), sddmm(matrix, left, right.T, impl="cpu").values]
+    return found
+
+
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors of nested results; slices and numbers become tensors."""
     if isinstance(value, torch.Tensor):
@@ -128,7 +163,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 CASES: tuple[Callable[[Path, Any], Results], ...] = (
-    search_tables, search_rows, sort_points, crop_points, plan_layers,
+    search_tables, search_rows, sort_points, crop_points, plan_layers, multiply_bytes, multiply_rows,
 )  # fmt: skip
 
 

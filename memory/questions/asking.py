@@ -267,7 +267,6 @@ class Questions(SpatialQuestions):
 
         Args:
             what: see the class.
-            map_id: ``None`` for all maps.
             between_ns: time range, both ends included.
             near, radius_m: place in metres.
             gap_s: longest pause within a visit, in seconds.

@@ -1,4 +1,4 @@
-"""Symmetric int8: packed weights with one scale per row, inputs with one scale per tensor.
+"""Symmetric int8: packed weights with one scale per row, inputs with one scale per row or a given one.
 
 The scheme is that of Wu et al., "Integer Quantization for Deep Learning Inference" (2020): real value =
 integer * scale, without an offset, so that zeros stay zero and pruned weights need no correction.
@@ -15,7 +15,7 @@ from sparse_core.nm.layers.coded_layer import own_copy, through_parts
 from sparse_core.nm.layers.packed_layer import KeepDense, PackedLayer
 from sparse_core.nm.layers.rounding import quantise_input
 from sparse_core.nm.linear import Activation, LinearImpl, nm_linear
-from sparse_core.nm.linear.common import needs_plain_torch
+from sparse_core.nm.linear.common import apply_activation, needs_plain_torch
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import LayerSettings
 from sparse_core.nm.packing.packed_weight import PackedNM
@@ -46,15 +46,16 @@ def activation_scale(source: float | Tensor | InputStatistics) -> Tensor:
 class SparseLinearInt8(PackedLayer):
     """A linear layer with packed int8 values, for inference: no gradients pass through it.
 
-    Inputs are rounded to int8 with the given scale, which clips values beyond 127 scales. Without one, the
-    scale of
-    each input comes from its largest absolute value, on the device. The result has the type of the input.
+    Inputs are rounded to int8 with the given scale, which clips values beyond 127 scales. Without one, each
+    row of an input has a scale from its largest absolute value, computed on the device. In a language model
+    a row is a token, and small tokens keep their digits next to large ones. The result has the type of the
+    input.
 
     Args:
         packed: int8 weight; copied.
         weight_scale: (out,) float32, real weight over integer.
         bias: (out,); copied.
-        activation_scale: () float32, real input over integer; ``None`` for a scale of each input.
+        activation_scale: () float32, real input over integer; ``None`` for a scale of each row.
         activation: applied to the result: ``"relu"``, ``"gelu"`` or ``None``.
         dtype: floating-point type of :attr:`weight`.
         keep_dense: keep a dense int8 copy for row counts at which dense is faster.
@@ -104,7 +105,7 @@ class SparseLinearInt8(PackedLayer):
 
         Args:
             layer: layer to quantise.
-            activation_scale: see :func:`activation_scale`; ``None`` for a scale of each input.
+            activation_scale: see :func:`activation_scale`; ``None`` for a scale of each row.
 
         Raises:
             ValueError: values that are not finite, or not a scale.
@@ -126,7 +127,7 @@ class SparseLinearInt8(PackedLayer):
         """Return ``activation(x @ weight.T + bias)`` from exact int8 sums and one rounding of the input.
 
         Args:
-            x: (..., in) floating point, any strides; NaN gives NaN only without a given scale.
+            x: (..., in) floating point, any strides; NaN gives a row of NaN only without a given scale.
 
         Returns:
             (..., out), the type of ``x``.
@@ -134,6 +135,29 @@ class SparseLinearInt8(PackedLayer):
         if x.is_nested:
             return through_parts(self, x)
         rounded, step = quantise_input(x, self.activation_scale)
+        result = x.dtype if x.dtype in _RESULTS else torch.float32
+        bias = None if self.bias is None else self.bias.detach()
+        if self.activation_scale is not None:
+            y = self._product(rounded, self.weight_scale * step, result, bias, self.activation)
+            return y.to(x.dtype)
+        weight_scale = self.weight_scale
+        if result == torch.float16:
+            # Sums of integers up to 127 could overflow before their row's scale makes them small.
+            weight_scale, step = weight_scale / 128, step * 128
+        y = self._product(rounded, weight_scale, result).mul_(step)
+        if bias is not None:
+            y.add_(bias)
+        return apply_activation(y, self.activation).to(x.dtype)
+
+    def _product(
+        self,
+        rounded: Tensor,
+        scale: Tensor,
+        result: torch.dtype,
+        bias: Tensor | None = None,
+        activation: Activation | None = None,
+    ) -> Tensor:
+        """Return ``activation(rounded @ integers.T * scale + bias)``."""
         dense = None
         if torch.compiler.is_dynamo_compiling() or needs_plain_torch():
             packed = self._pack()
@@ -142,17 +166,16 @@ class SparseLinearInt8(PackedLayer):
         else:
             ready = self._current()
             packed, dense = ready.packed, ready.dense_copy() if ready.keeps_dense else None
-        y = nm_linear(
+        return nm_linear(
             rounded,
             packed,
-            None if self.bias is None else self.bias.detach(),
-            activation=self.activation,
+            bias,
+            activation=activation,
             dense=dense,
-            out_dtype=x.dtype if x.dtype in _RESULTS else torch.float32,
-            scale=self.weight_scale * step,
+            out_dtype=result,
+            scale=scale,
             impl=self.impl,
         )
-        return y.to(x.dtype)
 
     @property
     def weight(self) -> Tensor:
@@ -161,7 +184,7 @@ class SparseLinearInt8(PackedLayer):
 
     def extra_repr(self) -> str:
         """Return sizes, pattern and options for ``print(model)``."""
-        scale = "per input" if self.activation_scale is None else "given"
+        scale = "per row" if self.activation_scale is None else "given"
         return f"{super().extra_repr()}, activation_scale={scale}"
 
     @property

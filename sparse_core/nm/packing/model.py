@@ -29,7 +29,7 @@ class LayerSettings:
             ``BlockSparseLinear``.
         dtype: type of the dense weight, such as ``"torch.float32"``.
         activation: fused into the layer, or ``None``.
-        input_scale: scale of int8 inputs; ``None`` for a scale of each input.
+        input_scale: scale of int8 inputs; ``None`` for a scale of each row.
     """
 
     kind: LayerKind

@@ -189,7 +189,7 @@ class _Program:
         # Counts are integers, so bounds half a unit wider allow nothing more and absorb the solver's
         # tolerance.
         bounds = (-(-least // self.unit) - 0.5, most // self.unit + 0.5)
-        # The presolve of HiGHS fails on some infeasible programs.
+        # The presolve of HiGHS fails on some infeasible programs; with scipy 1.15 it "solves" them wrongly.
         for presolve in (True, False):
             found = milp(
                 cost,
@@ -198,13 +198,19 @@ class _Program:
                 constraints=[self.one_each, LinearConstraint(csr_array(self.kept[None]), *bounds)],
                 options={"mip_rel_gap": RELATIVE_GAP, "presolve": presolve},
             )
-            if found.status in (_SOLVED, _INFEASIBLE):
+            taken = found.x > 0.5 if found.status == _SOLVED else None
+            if found.status == _INFEASIBLE or (taken is not None and self._is_choice(taken, bounds)):
                 break
         if found.status == _INFEASIBLE:
             return None
-        if not found.success:
+        if taken is None or not self._is_choice(taken, bounds):
             raise RuntimeError(f"the integer program was not solved: {found.message}")
-        return [option for option, taken in zip(self.options, found.x > 0.5, strict=True) if taken]
+        return [option for option, chosen in zip(self.options, taken, strict=True) if chosen]
+
+    def _is_choice(self, taken: NDArray[np.bool_], bounds: tuple[float, float]) -> bool:
+        """Return True if the options are one per layer, and keep as much as the bounds allow."""
+        kept = float(self.kept @ taken)
+        return bool((self.one_each.A @ taken == 1).all()) and bounds[0] <= kept <= bounds[1]
 
 
 CANDIDATES: tuple[NMPattern | None, ...] = (

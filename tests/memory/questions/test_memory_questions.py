@@ -20,7 +20,6 @@ from memory.questions.visits import visits_of
 from memory.search.attention import SHARPNESS
 from memory.store import MemoryStore
 from memory.types import Memory
-from memory.wording.words import days_in_words
 
 DIM = 8
 S = 1_000_000_000
@@ -497,10 +496,3 @@ def test_how_many_counts_as_reading_all_of_it_does(tmp_path: Path) -> None:
         last = asked.last_seen("Car", near=(0.0, 0.0), radius_m=5.0)
         assert last.memory is not None
         assert last.time_ns == 10 * 10**9
-
-
-def test_days_are_ranges() -> None:
-    assert days_in_words([5 * DAY, 6 * DAY, 7 * DAY, 9 * DAY]) == "1970-01-06 to 1970-01-08 and 1970-01-10"
-    many = days_in_words([2 * day * DAY for day in range(12)])
-    assert many.startswith("1970-01-01, 1970-01-03, ")
-    assert many.endswith(" and 2 more")

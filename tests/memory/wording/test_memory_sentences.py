@@ -7,6 +7,7 @@ import pytest
 
 from memory.wording.dates import Date, dates_of, falls_on
 from memory.wording.sentences import Sentence, read_sentence
+from memory.wording.words import days_in_words
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,16 @@ def test_times_fall_on_dates() -> None:
     ]:
         assert np.flatnonzero(falls_on(times, date)).tolist() == expected
     assert falls_on(times[:0], Date(2023)).shape == (0,)
+
+
+_DAY_NS = 86_400 * 10**9
+
+
+def test_days_are_ranges() -> None:
+    assert (
+        days_in_words([5 * _DAY_NS, 6 * _DAY_NS, 7 * _DAY_NS, 9 * _DAY_NS])
+        == "1970-01-06 to 1970-01-08 and 1970-01-10"
+    )
+    many = days_in_words([2 * day * _DAY_NS for day in range(12)])
+    assert many.startswith("1970-01-01, 1970-01-03, ")
+    assert many.endswith(" and 2 more")

@@ -1,4 +1,4 @@
-"""Rounding of inputs to int8 with one scale per tensor."""
+"""Rounding of inputs to int8 with one scale per row, or with a given scale."""
 
 from sparse_core.nm.layers.rounding.api import quantise_input
 

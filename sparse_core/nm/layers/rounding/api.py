@@ -28,15 +28,14 @@ def quantise_input(x: Tensor, scale: Tensor | None = None, *, impl: Impl = "auto
     """Round ``x / scale`` to int8, half to even, clipped to ±127.
 
     Args:
-        x: floating point, any shape and strides.
-        scale: () float32 on the device of ``x``, positive. ``None`` uses the largest absolute value over 127;
-            1 if everything is zero and NaN if anything is NaN.
-        impl: ``"reference"`` is plain torch, ``"triton"`` one kernel, two without a scale; ``"auto"`` follows
-            the device.
+        x: (..., in) floating point, any strides.
+        scale: () float32 on the device of ``x``, positive. ``None`` uses a scale for each row: its largest
+            absolute value over 127, 1 if the row is zero and NaN if it holds NaN.
+        impl: ``"reference"`` is plain torch, ``"triton"`` one kernel; ``"auto"`` follows the device.
 
     Returns:
-        The int8 tensor in the shape of ``x``, 0 for NaN, and the () float32 scale; identical for every
-        ``impl``.
+        The int8 tensor in the shape of ``x``, 0 for NaN, and the float32 scale: the given one, or (..., 1).
+        Both are identical for every ``impl``.
     """
     if not x.is_floating_point():
         raise TypeError(f"x must be floating point to be rounded to int8, got {x.dtype}")

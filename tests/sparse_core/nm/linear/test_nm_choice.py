@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from pathlib import Path
 
@@ -240,7 +239,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         def full(*_: object) -> None:
             raise OSError("no space left on device")
 
-        monkeypatch.setattr(os, "replace", full)
+        monkeypatch.setattr(Path, "replace", full)
         TUNER.remember(CASE._replace(rows=8), VENDOR)
         assert TUNER.file.read_bytes() == before
         assert [file.name for file in TUNER.file.parent.iterdir()] == [TUNER.file.name]

@@ -177,7 +177,8 @@ def test_compiled_int8() -> None:
     assert not compiled.requires_grad
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in opcheck
+# Both warnings are torch's own, in opcheck.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize(
     ("dtype", "activation", "layout"),
     [

@@ -16,8 +16,8 @@ from sparse_core.nm.layers.rounding import quantise_input
 from sparse_core.nm.layers.rounding import triton as kernels
 
 DEVICE = torch.device(sys.argv[1])
-# Fewer programs than blocks, so that one sees several.
-kernels._PARTS = 4
+# Shorter than the rows, so that a program sees several blocks.
+kernels._BLOCK = 256
 
 
 def kinds(dtype: torch.dtype) -> dict[str, Tensor]:

@@ -28,13 +28,22 @@ def test_rounds_half_to_even_and_clips() -> None:
     rounded, scale = quantise_input(x, torch.tensor(1.0))
     assert rounded.tolist() == [0, 2, 2, 0, -2, 127, 127, -127, 0]
     assert scale == 1.0
-    found = quantise_input(x[:5])
-    assert found[1] == pytest.approx(2.5 / 127)
-    assert found[0].tolist() == [25, 76, 127, -25, -76]
+
+
+def test_each_row_has_a_scale() -> None:
+    x = torch.tensor([[0.5, 1.5, 2.5, -0.5, -1.5], [0.0, 0.0, 0.0, 0.0, 0.0], [1e-4, 0.0, -2e-4, 0.0, 0.0]])
+    rounded, scales = quantise_input(x)
+    assert rounded.tolist() == [[25, 76, 127, -25, -76], [0] * 5, [64, 0, -127, 0, 0]]
+    torch.testing.assert_close(scales, torch.tensor([[2.5 / 127], [1.0], [2e-4 / 127]]))
+    x[0, 1] = float("nan")
+    rounded, scales = quantise_input(x)
+    assert rounded[0].tolist() == [0] * 5
+    assert scales.isnan().flatten().tolist() == [True, False, False]
 
 
 def test_nothing_and_integers() -> None:
-    rounded, scale = quantise_input(torch.zeros(0, 4))
-    assert (rounded.shape, rounded.dtype, scale.item()) == ((0, 4), torch.int8, 1.0)
+    rounded, scales = quantise_input(torch.zeros(0, 4))
+    assert (rounded.shape, rounded.dtype, scales.shape) == ((0, 4), torch.int8, (0, 1))
+    assert quantise_input(torch.zeros(3, 0))[1].tolist() == [[1.0]] * 3
     with pytest.raises(TypeError, match="floating point"):
         quantise_input(torch.arange(3))
