@@ -68,7 +68,9 @@ def test_questions_understand_them_too(tmp_path: Path) -> None:
     with make_store(tmp_path) as store:
         questions = Questions(store)
         assert str(questions.last_seen("cars")).startswith("Car was last seen")
-        assert str(questions.last_seen("bakry")).startswith("bakery (read for 'bakry') was last seen")
+        assert str(questions.last_seen("carpts")).startswith("carpets (read for 'carpts') was last seen")
+        # The car beside the bakery is no bakery.
+        assert questions.last_seen("bakry").memory is None
         assert str(questions.last_seen("cyclsit")).startswith("Cyclist (read for 'cyclsit') was last seen")
         assert questions.how_often("cities").memories == 1
         assert questions.last_seen("unicorns").memory is None

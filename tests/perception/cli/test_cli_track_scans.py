@@ -168,7 +168,7 @@ def test_scans_without_times_are_as_far_apart_as_the_tracker_takes_them(
 ) -> None:
     """However long a frame took: a memory would take the difference for a gap."""
     out = tmp_path / "out"
-    options = ("--weights", tiny_weights, "--rate", 5, "--no-pictures")
+    options = ("--weights", tiny_weights, "--rate-hz", 5, "--no-pictures")
     assert perceive("track", scans, "--out", out, *options).status == 0
     lines = [json.loads(line) for line in (out / "detections.jsonl").read_text().splitlines()]
     assert {line["timestamp_ns"] for line in lines} == {None}
