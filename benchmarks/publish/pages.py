@@ -91,6 +91,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "solvers-aim",
         "solvers",
         "cpu",
+        "graphs",
         "aims",
     ),
     "docs/benchmarks/tracking.md": ("tracking", "tracking-own", "tracking-nuscenes"),

@@ -424,7 +424,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
                 Column(name if name.startswith("ours") else f"{name}, ms", ("ms", name), milliseconds)
                 for name in values["cases"][0]["forward"]
             ),
-            Column("ours over torch CSR", "over/torch CSR", times),
+            Column("speed-up over torch CSR", "over/torch CSR", times),
         ],
     ),
     "solvers": Table("solvers-cuda", "cases", _solver_columns, around=_solvers_missed),
