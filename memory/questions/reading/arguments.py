@@ -28,7 +28,8 @@ _METRES = {
 }
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def pattern(text: str) -> re.Pattern[str]:
+    """Return a compiled pattern that ignores the case of letters."""
     return re.compile(text, re.IGNORECASE)
 
 
@@ -37,27 +38,27 @@ _POINT = rf"\(?\s*(?P<x>{_NUMBER})\s*(?:,\s*|\s+)(?P<y>{_NUMBER})(?:\s*(?:,\s*|\
 _UNIT = rf"(?:{'|'.join(_METRES)})s?"
 _RADIUS = rf"(?P<radius>\d+(?:\.\d+)?|{'|'.join(COUNTS)}) ?(?P<unit>{_UNIT})"
 _WITHIN = rf"(?:(?:with)?in|less than|at most|closer than) {_RADIUS} (?:of|around|from|to)"
-_TIME = _pattern(r"\?P<\w+>").sub("?:", PHRASE)
+_TIME = pattern(r"\?P<\w+>").sub("?:", PHRASE)
 _DURING_WORDS = r"(?:on|in|during|within|of|from|at|over|for)(?: the)?"
 _SHORT = r"(?P<short>(?:just|shortly|right|immediately|directly) )?"
 
-_BETWEEN = _pattern(rf"\b(?:between|from) (?P<first>{_TIME}) (?:and|to|until|till) (?P<last>{_TIME})(?!\w)")
-_SINCE = _pattern(
+_BETWEEN = pattern(rf"\b(?:between|from) (?P<first>{_TIME}) (?:and|to|until|till) (?P<last>{_TIME})(?!\w)")
+_SINCE = pattern(
     rf"\b{_SHORT}(?:since|after|starting|from|compared (?:to|with)) (?P<when>{_TIME})(?: on(?:wards)?)?(?!\w)"
 )
-_BEFORE = _pattern(rf"\b{_SHORT}(?:before|until|till|up to) (?P<when>{_TIME})(?!\w)")
-_AROUND = _pattern(rf"\b(?:at )?(?:about|around|roughly|approximately) (?P<when>{_TIME})(?!\w)")
-_DURING = _pattern(rf"(?<!\w)(?<!most )(?<!least )(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")
-_PLACE = _pattern(
+_BEFORE = pattern(rf"\b{_SHORT}(?:before|until|till|up to) (?P<when>{_TIME})(?!\w)")
+_AROUND = pattern(rf"\b(?:at )?(?:about|around|roughly|approximately) (?P<when>{_TIME})(?!\w)")
+_DURING = pattern(rf"(?<!\w)(?<!most )(?<!least )(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")
+_PLACE = pattern(
     rf"\b(?:{_WITHIN}|near|nearby|around|close to|next to|beside|at|by|in|on|to|from) {_POINT}"
     rf"(?: within {_RADIUS.replace('radius', 'radius2').replace('unit', 'unit2')})?(?!\w)"
 )
-_RADIUS_OF = _pattern(rf"\b{_WITHIN}(?= \D)")
-_MAP = _pattern(r"(?<!\bwhich)(?<!\bwhat)\s(?:(?:in|on|of) (?:the )?)?map (?P<map>[^\s,;]+)(?=\s|$)")
-_IN_UNITS = _pattern(
+_RADIUS_OF = pattern(rf"\b{_WITHIN}(?= \D)")
+_MAP = pattern(r"(?<!\bwhich)(?<!\bwhat)\s(?:(?:in|on|of) (?:the )?)?map (?P<map>[^\s,;]+)(?=\s|$)")
+_IN_UNITS = pattern(
     r"\sin (?P<unit>(?:milli|centi|kilo)?met(?:re|er)s|inches|feet|yards|miles|[cmk]?m)(?=\s|$)"
 )
-ONLY_POINT = _pattern(rf"^{_POINT}$")
+ONLY_POINT = pattern(rf"^{_POINT}$")
 
 
 @dataclass

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
+from memory.questions.reading.lexicon import NUMBERS
 from memory.questions.reading.times import DATE
 
-_WORDS = (
-    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-)  # fmt: skip
+_WORDS = ("one", *NUMBERS)
 _QUARTERS = {"half past": 30, "quarter past": 15, "quarter to": -15}
 _PART = r"(?P<part>(?:in the|this|at) (?:morning|afternoon|evening|night))"
 

@@ -62,8 +62,8 @@ NO_ROBOT = (
     "I know which places the robot saw in a time, not where it is now; 'recall locate' estimates that from a"
     " scan. Ask for example: 'where were you yesterday?'"
 )
-#: To be formatted with the pronoun; ``{thing}`` stays.
-WHO_IS = f"I don't know who '{{person}}' is. {_EXAMPLE.replace('{thing}', '{{thing}}')}"
+#: ``{word}`` is the pronoun.
+WHO_IS = f"I don't know who '{{word}}' is. {_EXAMPLE}"
 LEFT_IN_A_TIME = (
     "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
 )

@@ -8,7 +8,6 @@ and B``, ``within 5 m of 3, 4``, ``in map yard``. The words of ``recall ask`` ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from memory.questions.boxes import SIDES, Relation
 from memory.questions.changes import Change
 from memory.questions.errors import QuestionError
-from memory.questions.reading.arguments import ENDS, LATEST, ONLY_POINT, arguments_of
+from memory.questions.reading.arguments import ENDS, LATEST, ONLY_POINT, arguments_of, pattern
 from memory.questions.reading.comparing import (
     Comparing,
     comparing_of,
@@ -46,14 +45,10 @@ MOST_CHARACTERS = 500
 _DAY = 86_400 * 10**9
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text, re.IGNORECASE)
-
-
-_MEMORY = _pattern(r"\b(?:memory|id) #?(\d{1,18})\b")
-_ID = _pattern(r"^#?(?P<id>\d{1,18})$")
+_MEMORY = pattern(r"\b(?:memory|id) #?(\d{1,18})\b")
+_ID = pattern(r"^#?(?P<id>\d{1,18})$")
 #: Marks for the direction of text.
-_DIRECTION = _pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
+_DIRECTION = pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 #: First words of questions, for the correction of a slip.
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
 #: Words for a map, at the end of *in which city*.
@@ -61,7 +56,7 @@ _MAPS = ("map", "city", "town", "site", "drive", "recording")
 #: Words for the robot, whose places are the stored ones.
 _ROBOT = ("you", "u", "ya", "we", "the robot", "robot")
 #: Words of ``recall ask``.
-_COMMAND = _pattern(
+_COMMAND = pattern(
     r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
     r"|pose[-_]to)(?: (?P<what>.+))?$"
 )
@@ -247,7 +242,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         person = _text_of(parsed, "PERSON").lower()
         ever = parsed.has("HAVE")  # Where have you been?
         if person not in _ROBOT or not (timed or ever):
-            problem = NO_ROBOT if person in _ROBOT else WHO_IS.format(person=person)
+            problem = NO_ROBOT if person in _ROBOT else WHO_IS.replace("{word}", person)
             return ParsedQuestion("search", what=words, typed=words, problem=problem)
         found.question, found.kinds = "between" if timed else "search", ("place",)
     if parsed.question == "appeared":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from place_shares import share_found
 
 from memory.encode.depth import DepthEncoder, depth_points
 
@@ -28,15 +29,6 @@ def room(yaw: float = 0.0, pitch: float = 0.0, shift: float = 0.0) -> np.ndarray
         hit = np.where(near > 0, near, far)
         best = np.where((far >= near) & (far > 0), np.minimum(best, hit), best)
     return best
-
-
-def share_found(poses: list[np.ndarray], vectors: np.ndarray) -> float:
-    """Share of every fifth frame whose most similar other frame is within half a metre."""
-    places = np.stack(poses)[:, :3, 3]
-    held = np.arange(len(places)) % 5 == 4
-    rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    best = (rows[held] @ rows[~held].T).argmax(axis=1)
-    return float((np.linalg.norm(places[held] - places[~held][best], axis=1) <= 0.5).mean())
 
 
 def test_points_go_back_through_the_camera() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from place_shares import share_found
 from torch.nn import functional
 
 from memory.encode.image import ImageEncoder
@@ -26,15 +27,6 @@ def picture(seed: int, shape: tuple[int, int] = (60, 80)) -> np.ndarray:
     small = torch.rand(1, 3, 5, 6, generator=torch.Generator().manual_seed(seed))
     large = functional.interpolate(small, shape, mode="bilinear")[0].permute(1, 2, 0)
     return (large * 255).to(torch.uint8).numpy()
-
-
-def share_found(poses: list[np.ndarray], vectors: np.ndarray) -> float:
-    """Share of every fifth frame whose most similar other frame is within half a metre."""
-    places = np.stack(poses)[:, :3, 3]
-    held = np.arange(len(places)) % 5 == 4
-    rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    best = (rows[held] @ rows[~held].T).argmax(axis=1)
-    return float((np.linalg.norm(places[held] - places[~held][best], axis=1) <= 0.5).mean())
 
 
 def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
