@@ -31,6 +31,8 @@ def bars(
         "sparse_long_both": _least([row for row in sparse if row["length"] >= 16384], "over_dense", True),
         "over_flex_forward": _least(half, "over_flex", False),
         "over_flex_both": _least(half, "over_flex", True),
+        "over_fa4_forward": _least(half, "over_fa4", False),
+        "over_fa4_both": _least(half, "over_fa4", True),
         "over_flash_forward": _least(whole, "over_flash", False),
         "over_flash_both": _least(whole, "over_flash", True),
         "break_even": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import importlib.util
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from benchmarks.lib.timing import paired_ratio
 from sparse_core.attention import BlockPattern, sparse_attention
 
 CUDNN, FLASH, TORCH = "cuDNN", "flash", "torch"
-FLEX, OURS, TRITON = "FlexAttention", "ours", "ours, Triton"
+FLEX, FA4, OURS, TRITON = "FlexAttention", "FlashAttention-4", "ours", "ours, Triton"
 DENSE_SIDES = (CUDNN, FLASH, TORCH)
 
 Attend = Callable[[Tensor, Tensor, Tensor, BlockPattern], Tensor]
@@ -77,6 +78,7 @@ def measure_cell(
         "over_dense": _ratio(times, dense, OURS),
         "over_flash": _ratio(times, FLASH, OURS),
         "over_flex": _ratio(times, FLEX, OURS),
+        "over_fa4": _ratio(times, FA4, OURS),
         "triton_over_dense": _ratio(times, dense, TRITON),
     }
 
@@ -136,7 +138,25 @@ def _sides(
         sides[TRITON] = _ours("triton")
     if matches(cell.key, flex_cells):
         sides[FLEX] = _ours("vendor")
+    if _fits_fa4(cell):
+        sides[FA4] = _fa4
     return sides
+
+
+def _fits_fa4(cell: Cell) -> bool:
+    """Return True for random whole blocks of 128 in 16 bits, if the package ``flash-attn-4`` is installed."""
+    fits = cell.pattern == "random" and cell.block_size == 128 and cell.dtype.itemsize == 2
+    return fits and importlib.util.find_spec("flash_attn") is not None
+
+
+def _fa4(q: Tensor, k: Tensor, v: Tensor, pattern: BlockPattern) -> Tensor:
+    """FlashAttention-4 with its tables of blocks, or without any where every block is attended."""
+    if pattern.density < 1.0:
+        return sparse_attention(q, k, v, pattern, impl="fa4")
+    from flash_attn.cute import flash_attn_func
+
+    out: Tensor = flash_attn_func(*(part.transpose(1, 2) for part in (q, k, v)))[0]
+    return out.transpose(1, 2)
 
 
 def _ours(impl: Any) -> Attend:

@@ -2,9 +2,10 @@
 
     python -m benchmarks.attention.sparse_attention --device cuda --budget-s 250
 
-Sides: torch's dense attention by cuDNN and by FlashAttention, FlexAttention (compiled), ours, and ours with
-Triton alone. Cells are called PATTERN-DENSITY-LENGTH-DIM-BLOCK-DTYPE-forward (or -both, with gradients);
-further parts are selection-..., encoder, gathered-.... Every side is compared before it is timed.
+Sides: torch's dense attention by cuDNN and by FlashAttention, FlexAttention (compiled), FlashAttention-4
+if it is installed (extra ``fa4``), ours, and ours with Triton alone. Cells are called
+PATTERN-DENSITY-LENGTH-DIM-BLOCK-DTYPE-forward (or -both, with gradients); further parts are selection-...,
+encoder, gathered-.... Every side is compared before it is timed.
 """
 
 from __future__ import annotations

@@ -70,6 +70,13 @@ def _speedups(lengths: Sequence[int] = ()) -> Table:
     )
 
 
+def _against_fa4(case: Values) -> str:
+    if case.get("over_fa4") is None:
+        return "–"
+    sides = (microseconds(case["microseconds"][side]["median"]) for side in ("FlashAttention-4", "ours"))
+    return f"{' / '.join(sides)}: {case['over_fa4']['median']:.2f}"
+
+
 def _rate(side: str, case: Values) -> str:
     if side not in case["microseconds"]:
         return ""
@@ -96,10 +103,12 @@ def _attention_bars(values: Values) -> str:
         ("90 % sparse, 16,384 and longer: 5 times cuDNN forward and backward", "sparse_long_both"),
         ("ahead of FlexAttention at half the blocks and fewer, forward", "over_flex_forward"),
         ("the same, forward and backward", "over_flex_both"),
+        ("half the blocks and fewer: as fast as FlashAttention-4, forward", "over_fa4_forward"),
+        ("1.15 times as fast, forward and backward", "over_fa4_both"),
         ("all blocks: not behind flash, forward", "over_flash_forward"),
         ("the same, forward and backward", "over_flash_both"),
     )
-    rows = [[aim, least(found[field])] for aim, field in aims]
+    rows = [[aim, least(found.get(field))] for aim, field in aims]
     for keep, at_length in found["break_even"].items():
         aim = f"top-k with its selection, {100 * float(keep):g} % kept: ahead of cuDNN from 4,096 on"
         rows.append([aim, f"{length(at_length['device'])}; called eagerly {length(at_length['wall'])}"])
@@ -134,6 +143,14 @@ BLOCKS: dict[str, Block] = {
     "attention-bars": Text(("sparse_attention-cuda",), _attention_bars),
     "attention-speedups": _speedups(),
     "attention-speedups-short": _speedups((4096, 16384)),
+    "attention-fa4": Table(
+        "sparse_attention-cuda",
+        _places,
+        lambda values: [
+            Column("length, head size", lambda row: _place(*row[0])),
+            *(Column(f"density {target:g}", (1, target), _against_fa4) for target in _targets(values)),
+        ],
+    ),
     "attention-times": Table(
         "sparse_attention-cuda",
         _places,

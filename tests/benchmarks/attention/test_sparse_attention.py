@@ -38,6 +38,7 @@ def _row(length: int, target: float, over: float, **others: Any) -> dict[str, An
         "over_dense": {"median": over},
         "over_flash": {"median": over},
         "over_flex": None,
+        "over_fa4": None,
     }
     return row | others
 
