@@ -55,6 +55,20 @@ def _layers_detail(values: Values) -> str:
     )
 
 
+def _generation(case: Values) -> str:
+    what = f"prefill, {case['sequences']} x {case['tokens']:,}"
+    if case["case"] == "decode":
+        what = f"decode, {case['sequences']} sequence{'' if case['sequences'] == 1 else 's'}"
+    return f"{what}, `torch.compile`" if case["compiled"] else what
+
+
+def _generated(side: str, case: Values) -> str:
+    """Tokens per second and the speed-up over dense; of the dense side tokens per second alone."""
+    found = case["sides"][side]
+    rate = f"{found['tokens_per_second']:,.0f}"
+    return rate if side == "dense" else f"{rate} ({found['speed_up']['median']:.2f})"
+
+
 def _eager(values: Values) -> str:
     small = [
         case["microseconds"]["ours eager"]["median"] - case["microseconds"]["dense eager"]["median"]
@@ -127,6 +141,20 @@ BLOCKS: dict[str, Block] = {
         ),
     ),
     "nm-eager": Text(("nm_linear-cuda",), _eager),
+    "generation": Table(
+        "generation-cuda",
+        lambda values: sorted(
+            values["cases"],
+            key=lambda case: (not case["compiled"], case["case"] == "decode", case["sequences"]),
+        ),
+        (
+            Column("tokens per second", _generation),
+            *(
+                Column(side.replace(" int8", ", int8"), partial(_generated, side))
+                for side in ("dense", "2:4", "2:4 int8")
+            ),
+        ),
+    ),
     "nm-packing": Table(
         "nm_linear-cuda",
         "packing",

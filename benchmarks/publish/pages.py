@@ -19,6 +19,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "docs/benchmarks/archives.md": ("archives-cpu", "archives-cuda"),
     "docs/benchmarks/attention.md": (
         "attention-speedups",
+        "attention-fa4",
         "attention-bars",
         "attention-times",
         "attention-patterns",
@@ -92,6 +93,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "solvers",
         "cpu",
         "graphs",
+        "graphs-cuda",
         "aims",
     ),
     "docs/benchmarks/tracking.md": ("tracking", "tracking-own", "tracking-nuscenes"),
@@ -103,6 +105,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "nm-packing",
         "nm-layers-cpu",
     ),
+    "docs/two-four.md": ("generation",),
     "perception/weights/pointpillars-kitti.md": ("weights", "folds", "compression"),
     "perception/weights/pointpillars-anywhere.md": ("anywhere",),
 }

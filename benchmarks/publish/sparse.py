@@ -326,6 +326,27 @@ def _thresholds() -> str:
     return markdown_table(heads, rows)
 
 
+def _graphs(device: str) -> Table:
+    return Table(
+        f"graphs-{device}",
+        lambda values: [
+            {**case, "phase": phase, "ms": case[phase], "over": case[f"{phase}_over"]}
+            for case in values["cases"]
+            for phase in ("forward", "step")
+        ],
+        lambda values: [
+            Column("nodes, edges", lambda row: f"{count(row['nodes'])}, {count(row['edges'])}"),
+            Column("features", "width"),
+            Column("what", lambda row: "with gradient" if row["phase"] == "step" else "forward"),
+            *(
+                Column(name if name.startswith("ours") else f"{name}, ms", ("ms", name), milliseconds)
+                for name in values["cases"][0]["forward"]
+            ),
+            Column("speed-up over torch CSR", "over/torch CSR", times),
+        ],
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "spmv": Table(
         "spmv-cuda",
@@ -409,24 +430,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
             ),
         ],
     ),
-    "graphs": Table(
-        "graphs-cpu",
-        lambda values: [
-            {**case, "phase": phase, "ms": case[phase], "over": case[f"{phase}_over"]}
-            for case in values["cases"]
-            for phase in ("forward", "step")
-        ],
-        lambda values: [
-            Column("nodes, edges", lambda row: f"{count(row['nodes'])}, {count(row['edges'])}"),
-            Column("features", "width"),
-            Column("what", lambda row: "with gradient" if row["phase"] == "step" else "forward"),
-            *(
-                Column(name if name.startswith("ours") else f"{name}, ms", ("ms", name), milliseconds)
-                for name in values["cases"][0]["forward"]
-            ),
-            Column("speed-up over torch CSR", "over/torch CSR", times),
-        ],
-    ),
+    "graphs": _graphs("cpu"),
+    "graphs-cuda": _graphs("cuda"),
     "solvers": Table("solvers-cuda", "cases", _solver_columns, around=_solvers_missed),
     "solvers-aim": Text(("solvers-cuda",), _solver_aim),
     "formats": Text(("formats-cuda", "formats-cpu"), _formats),

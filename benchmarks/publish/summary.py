@@ -228,7 +228,7 @@ def _speed(
     (blocks,) = (
         case for case in attention["cases"] if case["key"] == "random-0.1-16384-64-128-bfloat16-forward"
     )
-    us = {name: blocks["microseconds"][name]["median"] for name in ("ours", "cuDNN")}
+    us = {name: blocks["microseconds"][name]["median"] for name in ("ours", "FlashAttention-4", "cuDNN")}
     rows = [
         frame("view", "CUDA graph of a frame, camera view"),
         [
@@ -263,8 +263,9 @@ def _speed(
             "attention, 16,384 tokens, 10 % of the blocks",
             _gpu(attention),
             f"{us['ours'] / 1e3:.2f} ms",
-            f"cuDNN, all blocks: {us['cuDNN'] / 1e3:.2f} ms",
-            f"{blocks['over_dense']['median']:.1f}",
+            f"FlashAttention-4, the same blocks: {us['FlashAttention-4'] / 1e3:.2f} ms; cuDNN, all blocks: "
+            f"{us['cuDNN'] / 1e3:.2f} ms",
+            f"{blocks['over_fa4']['median']:.2f}; {blocks['over_dense']['median']:.1f}",
         ],
     ]
     return markdown_table(["task", "device", "Sparsight", "baseline", "speed-up"], rows)
