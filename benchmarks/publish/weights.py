@@ -16,7 +16,6 @@ _KITTI = (
 )
 _ANYWHERE = (
     ("pointpillars-anywhere", "**shipped**"),
-    ("pointpillars-anywhere without nuScenes", "without the nuScenes scene"),
     ("pointpillars-kitti", "`pointpillars-kitti`"),
 )
 

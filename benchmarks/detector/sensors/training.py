@@ -30,7 +30,7 @@ from sparse_core.common.files import replacing
 #: Sensors that shipped weights have seen, the most general weights first. A training starts from weights that
 #: have not seen what it leaves out, or from random ones.
 _SEEN = {
-    "pointpillars-anywhere": {"kitti", "nuscenes", LATE_NUSCENES},
+    "pointpillars-anywhere": {*SOURCES, LATE_NUSCENES},
     "pointpillars-kitti": {"kitti"},
 }
 #: Peak learning rate of trainings that start from finished weights.

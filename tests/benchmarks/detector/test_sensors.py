@@ -87,7 +87,7 @@ def test_a_training_does_not_see_the_sensors_that_it_leaves_out(options: Trainin
 
 def test_a_training_starts_from_weights_that_have_not_seen_the_sensors_that_it_leaves_out() -> None:
     assert starting_weights(()) == "pointpillars-anywhere"
-    assert starting_weights(("dair-vehicle", "dair-roadside")) == "pointpillars-anywhere"
+    assert starting_weights(("dair-vehicle", "dair-roadside")) == "pointpillars-kitti"
     assert starting_weights((LATE_NUSCENES,)) == "pointpillars-kitti"
     assert starting_weights(("nuscenes",)) == "pointpillars-kitti"
     assert starting_weights(("kitti",)) == starting_weights(("nuscenes", "kitti")) == ""
