@@ -123,6 +123,9 @@ def answer_comparison(
             order=comparing.order,
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
+            area=parsed.area,
+            between_ns=time_of(parsed),
+            among=comparing.among,
         )
     if parsed.sides is not None:
         sides = [

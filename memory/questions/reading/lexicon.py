@@ -60,7 +60,7 @@ _CLASSES: Mapping[str, str] = {
     """,
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
-        got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
+        got to, ended up, gone off to, park, parked, standing, stands, stand, stood, mounted, fixed, hangs, lying, lies, lie,
         sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
         hung, stored away, hiding, hidden, resting, sleeping
     """,
@@ -178,6 +178,7 @@ _CLASSES: Mapping[str, str] = {
         bigger, larger, smaller, taller, longer, wider, narrower, higher, lower, faster, slower, older,
         newer, more often, less often, more frequently, less frequently
     """,
+    "RECENT": "more recently, less recently, later, sooner",
     "THAN": "than",
     "ATTRIBUTE": """
         color, colour, size, weight, owner, brand, make, price, age, material, shape, temperature, height,

@@ -24,6 +24,7 @@ from memory.questions.reading.comparing import (
     order_of,
 )
 from memory.questions.reading.grammar import RELATION_OF, Chunk, Parse, chunks_of, is_past, parse
+from memory.questions.reading.pairs import pair_of
 from memory.questions.reading.refusals import (
     LEFT_IN_A_TIME,
     NO_ROBOT,
@@ -31,6 +32,7 @@ from memory.questions.reading.refusals import (
     WHO_IS,
     reason_of,
 )
+from memory.questions.reading.rewording import reworded
 from memory.questions.reading.robot import own_place
 from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
 from memory.questions.reading.times import Span
@@ -171,6 +173,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(ENDS)
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
+    words = reworded(words)
     if "? " in words:
         return ParsedQuestion("search", what=words, typed=words, problem=ONE_AT_A_TIME)
     counts = _compared_counts(words, now_ns, names)
@@ -339,7 +342,7 @@ def _compare(rest: str, found: ParsedQuestion, names: Collection[str]) -> bool:
         found.question, found.what = "distance", _object(ends[0])
         found.beside = _object(ends[1]) if len(ends) == 2 else None
         return len(ends) == 1 or found.near is None
-    comparing = comparing_of(chunks)
+    comparing = pair_of(chunks) or comparing_of(chunks)
     if comparing is None or found.near is not None:
         return False
     found.question, found.comparing, found.what = "compare", comparing, _object(comparing.anchor)
