@@ -22,7 +22,7 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
-from memory.questions.changes import only_changes
+from memory.questions.changes import FirstSeen, first_seen_in, only_changes
 from memory.questions.errors import QuestionError
 from memory.questions.landmarks import OF_ONE, Surroundings, located
 from memory.questions.measuring import (
@@ -32,6 +32,7 @@ from memory.questions.measuring import (
     answer_related,
     time_of,
 )
+from memory.questions.places import circle_of, words_of_place
 from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.sentences import answer_sentence, example_of, mention_of, refusal, synonyms_note
@@ -330,6 +331,23 @@ def _answer_between(questions: Questions, parsed: ParsedQuestion, options: Reply
     return replace(found, what=f"{found.what or 'objects'}{THAT_LEFT}") if parsed.states == AWAY else found
 
 
+def _answer_new(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> FirstSeen:
+    when = time_of(parsed)
+    if when is None:
+        raise QuestionError("between", "the time is missing. Give the first and the last time")
+    named = isinstance(parsed.what, str) and _is_label(questions, parsed)
+    labels = [parsed.what] if named else options.labels
+    limits = Filter(
+        between_ns=when, map_id=parsed.map_id, area=parsed.area,
+        circle=circle_of(parsed.near, parsed.radius_m), labels=labels,
+        kinds=options.kinds or parsed.kinds, states=options.states,
+        text=None if named or parsed.what is None else content_words(str(parsed.what)),
+    )  # fmt: skip
+    limited = any(part is not None for part in (parsed.map_id, parsed.near, parsed.area))
+    where = words_of_place(parsed.map_id, parsed.near, parsed.radius_m, None, parsed.area) if limited else ""
+    return first_seen_in(questions.store, limits, _MOST_NEW, str(parsed.what or ""), where)
+
+
 def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Changed:
     if parsed.since is None:
         raise QuestionError(
@@ -394,6 +412,8 @@ def _object_of(parsed: ParsedQuestion) -> Any:
 
 _ROOMS = ("room", "rooms", "area", "areas", "map", "maps")
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
+#: Maximum number of first observations that an answer names.
+_MOST_NEW = 100
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
 _PLACE_PARTS, _TIME_PARTS = ("near", "beside", "area"), ("between", "since")
@@ -409,6 +429,7 @@ _SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
     "near": (*_PLACE_PARTS, *_TIME_PARTS),
     "between": (*_PLACE_PARTS, *_TIME_PARTS),
     "search": (*_PLACE_PARTS, *_TIME_PARTS),
+    "new_between": (*_PLACE_PARTS, *_TIME_PARTS),
     "changed_since": (*_PLACE_PARTS, "since"),
     "summarise": (*_PLACE_PARTS, "since"),
     "similar_situations": (),
@@ -428,6 +449,7 @@ _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer
     "how_many": _answer_how_many,
     "near": _answer_near,
     "between": _answer_between,
+    "new_between": _answer_new,
     "changed_since": _answer_changed,
     "summarise": _answer_summarise,
     "similar_situations": _answer_similar,

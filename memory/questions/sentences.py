@@ -25,15 +25,30 @@ from memory.questions.reading.arguments import metres_in
 from memory.questions.reading.refusals import EXAMPLES, TOO_MANY
 from memory.questions.reading.understanding import ParsedQuestion
 from memory.terms import fold
-from memory.types import Memory
-from memory.wording.words import counted, duration, listed, moment, name, plural, point
+from memory.questions.visits import DAY_NS
+from memory.types import AWAY, Memory
+from memory.wording.words import (
+    DAY_S,
+    STATE_WORDS,
+    counted,
+    duration,
+    listed,
+    moment,
+    name,
+    plural,
+    point,
+)
+
+#: Seconds of the units that questions ask for.
+_SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": DAY_S, "weeks": 7 * DAY_S}
 
 
 def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
     """Return the sentence of an answer. If nothing was found, add what the store has."""
     sentence = str(found)
     if not sentence.startswith("No memor"):
-        return f"{sentence}{_area_sentence(questions, found)}{_extent_sentence(parsed, found)}"
+        extent = _extent_sentence(parsed, found)
+        return f"{_amount_first(parsed, found)}{sentence}{_area_sentence(questions, found)}{extent}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
     words = words.removesuffix(THAT_LEFT)
     if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
@@ -64,14 +79,62 @@ def _extent_sentence(parsed: ParsedQuestion, found: Answer) -> str:
     """Return how long ago an observation was, or a distance in the unit that the question names."""
     if isinstance(found, Distance) and parsed.unit is not None and found.distance_m is not None:
         return f" That is {found.distance_m / metres_in(parsed.unit):.1f} {parsed.unit}."
-    when = None
-    if isinstance(found, Sighting):
-        when = found.time_ns
-    elif isinstance(found, WhenLeft):
-        when = found.last_seen_ns
+    days = parsed.time_unit in (None, "days")
+    if isinstance(found, HowOften) and parsed.stayed and found.first_ns is not None and days:
+        return f" That is {duration(_span_s(found))} from the first to the last observation."
+    when = _time_of(found)
     if parsed.now_ns is None or when is None or when > parsed.now_ns:
         return ""
-    return f" That is {duration((parsed.now_ns - when) / 1e9)} ago."
+    text = "" if parsed.time_unit else f" That is {duration((parsed.now_ns - when) / 1e9)} ago."
+    memory = found.memory if isinstance(found, Sighting) and parsed.stayed else None
+    if memory is not None and memory.state in AWAY:
+        text += f" It is {STATE_WORDS[memory.state]} now, last seen on {moment(memory.last_sight_ns)}."
+    return text
+
+
+def _amount_first(parsed: ParsedQuestion, found: Answer) -> str:
+    """Return the number of days or hours that a question asks for, to begin the sentence with it.
+
+    Days are those of the calendar in UTC.
+    """
+    unit = parsed.time_unit
+    if unit is None:
+        return ""
+    if isinstance(found, HowOften) and found.first_ns is not None and found.last_ns is not None:
+        if unit != "days":
+            seconds, what = found.total_s, "in view"
+            if parsed.stayed:
+                seconds, what = _span_s(found), "from the first to the last observation"
+            return f"{_in_unit(seconds, unit)} {what}: "
+        if not parsed.stayed:
+            return f"{plural(found.days, 'day')}: "
+        days = plural(found.last_ns // DAY_NS - found.first_ns // DAY_NS + 1, "day")
+        return f"{days} from the first to the last day, with observations on {found.days}: "
+    when = _time_of(found)
+    if parsed.now_ns is None or when is None or when > parsed.now_ns:
+        return ""
+    seconds = (parsed.now_ns - when) / 1e9
+    since = "since its first observation" if parsed.stayed else "ago"
+    if unit == "days":
+        days = plural(parsed.now_ns // DAY_NS - when // DAY_NS, "day")
+        return f"{days} {since} by the calendar ({duration(seconds)}): "
+    return f"{_in_unit(seconds, unit)} {since}: "
+
+
+def _time_of(found: Answer) -> int | None:
+    """Return the time of the observation that an answer is about."""
+    if isinstance(found, Sighting):
+        return found.time_ns
+    return found.last_seen_ns if isinstance(found, WhenLeft) else None
+
+
+def _span_s(found: HowOften) -> float:
+    """Return the time from the first to the last observation in seconds."""
+    return ((found.last_ns or 0) - (found.first_ns or 0)) / 1e9
+
+
+def _in_unit(seconds: float, unit: str) -> str:
+    return f"{seconds / _SECONDS[unit]:.1f} {unit}"
 
 
 def mention_of(questions: Questions, words: str) -> Memory | None:

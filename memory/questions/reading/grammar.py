@@ -21,6 +21,7 @@ from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")
 _TOKEN = re.compile(r"#?\d+(?:\.\d+)?(?![\w:-])|[,;]|[^\s,;]+")
+_IN_UNITS = re.compile(r"how many (?:different )?(?P<unit>(?:second|minute|hour|day|week)s)\b", re.IGNORECASE)
 #: Contractions, written out.
 _CONTRACTIONS = (
     (re.compile(r"\b(wh\w+|how|that|there|it|he|she)'s\b", re.IGNORECASE), r"\1 is"),
@@ -162,6 +163,12 @@ def is_past(chunks: Sequence[Chunk]) -> bool:
         chunk.text.lower() in past or (chunk.kind == "SEE" and chunk.text.lower() not in _SEEN_NOW)
         for chunk in chunks
     )
+
+
+def unit_of(chunks: Sequence[Chunk]) -> str | None:
+    """Return the unit of *how many days ago* and *for how many hours*; None for other questions."""
+    said = (_IN_UNITS.search(chunk.text) for chunk in chunks if chunk.kind in ("LONG", "OFTEN", "WHEN"))
+    return next((found["unit"].lower() for found in said if found is not None), None)
 
 
 def holds_function_word(label: str) -> bool:

@@ -57,6 +57,12 @@ _ELAPSED = pattern(
     r"(?: (?P<what>.+))?$"
 )
 
+#: *How many days has it been since you last saw the cat*.
+_SINCE = pattern(
+    r"^how many (?P<unit>second|minute|hour|day|week)s? (?:(?:is it|has it been|have passed|passed|went by) )?since"
+    r" (?=(?:you|we|i|it|the (?:first|last|latest))\b)"
+)
+
 
 def reworded(words: str) -> str:
     """Return a question without polite words, as a direct question.
@@ -78,6 +84,7 @@ def reworded(words: str) -> str:
     if asked is not None and rest != words and not _ASKS.search(rest):
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
         rest = f"{asked['verb']} {subject} {asked['rest']}"
+    rest = _SINCE.sub(r"how many \g<unit>s ago ", rest)
     elapsed = _ELAPSED.match(rest)
     if elapsed is not None:
         how = elapsed["how"] if "many" in elapsed["how"].lower() else "how long"

@@ -23,7 +23,16 @@ from memory.questions.reading.comparing import (
     halves_of,
     order_of,
 )
-from memory.questions.reading.grammar import RELATION_OF, Chunk, Parse, chunks_of, is_past, parse
+from memory.questions.reading.firsts import first_sightings
+from memory.questions.reading.grammar import (
+    RELATION_OF,
+    Chunk,
+    Parse,
+    chunks_of,
+    is_past,
+    parse,
+    unit_of,
+)
 from memory.questions.reading.pairs import pair_of
 from memory.questions.reading.refusals import (
     LEFT_IN_A_TIME,
@@ -94,6 +103,8 @@ class ParsedQuestion:
         past: the question is what was there, not what is.
         many: the question is where several objects are.
         now_ns: the moment of the question, if it asks how long ago something was.
+        time_unit: unit of the duration that is asked for: hours, days.
+        stayed: the question is how long something was there, not how long it was seen.
         kinds, states: any of them.
         changes: any of new, gone and moved.
         typed: the words, if they have no intent.
@@ -123,6 +134,8 @@ class ParsedQuestion:
     past: bool = False
     many: bool = False
     now_ns: int | None = None
+    time_unit: str | None = None
+    stayed: bool = False
     kinds: tuple[Kind, ...] | None = None
     states: tuple[State, ...] | None = None
     changes: tuple[Change, ...] | None = None
@@ -139,6 +152,8 @@ class ParsedQuestion:
             "past",
             "many",
             "now_ns",
+            "time_unit",
+            "stayed",
             "kinds",
             "states",
             "changes",
@@ -198,7 +213,12 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return _completed(found, now_ns)
     if _compare(rest, found, names):
         return found
-    parsed, superlative = _parsed(who_as_what(chunks_of(_spelt(rest), names)))
+    chunks = who_as_what(chunks_of(_spelt(rest), names))
+    firsts = None
+    if found.between is not None or found.since is not None:
+        over = found.between is not None and found.between.last < now_ns
+        firsts = first_sightings(chunks, over=over)
+    parsed, superlative = _parsed(chunks) if firsts is None else (firsts, None)
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
         return ParsedQuestion("search", what=words, typed=words, problem=found.problem, nouns=parsed.nouns)
@@ -210,6 +230,8 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.robot = "nearby"
     if _asks_age(parsed):
         found.now_ns = now_ns
+    found.time_unit = unit_of(parsed.functions)
+    found.stayed = parsed.has("LONG") and not parsed.has("SEE", "MOVE", "LEFT")
     if superlative is not None:
         found.comparing = Comparing(superlative.measure, superlative.order, (), nth=superlative.nth)
         found.kinds = ("place",) if superlative.rooms else None
@@ -233,6 +255,8 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.states = AWAY
     if parsed.question == "search" and parsed.has("STILL"):
         found.states = ("present",)
+    if parsed.question == "new_between" and found.between is None:
+        found.between, found.since = Span(found.since or 0, LATEST), None
     if parsed.question == "changed_since":
         found.changes = _changes_of(parsed)
     if parsed.question == "first_seen" and parsed.has("LONG") and found.past and not parsed.has("HAVE"):
