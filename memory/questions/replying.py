@@ -30,9 +30,11 @@ from memory.questions.measuring import (
     answer_distance,
     answer_ranked,
     answer_related,
+    is_place_name,
     time_of,
 )
 from memory.questions.places import circle_of, words_of_place
+from memory.questions.ranking import LENGTHS
 from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.sentences import answer_sentence, example_of, mention_of, refusal, synonyms_note
@@ -205,11 +207,17 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
             f"I answer questions about objects, not about {parsed.what}; 'recall area STORE' lists the areas."
             f" Ask for example: 'which room has the most {example_of(questions)}s?'",
         )
-    if parsed.unit is not None and parsed.question != "distance":
+    if parsed.unit is not None and parsed.question != "distance" and not _is_length(parsed):
         raise QuestionError(
             "text",
-            f"'in {parsed.unit}' fits only a distance. Ask for example: 'how far is the"
+            f"'in {parsed.unit}' fits only a distance or a size. Ask for example: 'how far is the"
             f" {example_of(questions)} from (3, 1)?'",
+        )
+    if parsed.described and questions.label_of(parsed.what) is not None:
+        raise QuestionError(
+            "what",
+            f"'{parsed.what}' is the name of an object, not a word that describes one. Ask for example:"
+            f" 'where is the {parsed.what}?'",
         )
     beside, too = _label_for(questions, parsed.beside), _label_for(questions, parsed.beside_too)
     parsed = replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
@@ -220,9 +228,16 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
     return parsed
 
 
+def _is_length(parsed: ParsedQuestion) -> bool:
+    """Return True for *how wide* and *how big*, whose answers can have another unit."""
+    return (
+        parsed.question == "ranked" and parsed.comparing is not None and parsed.comparing.measure in LENGTHS
+    )
+
+
 def _label_for(questions: Questions, what: Any) -> Any:
     """Return the label that matches the words except for case and ending, or means the same; or the words."""
-    if not isinstance(what, str):
+    if not isinstance(what, str) or is_place_name(questions, what):
         return what
     return questions.label_of(what) or questions.synonym_of(what) or what
 

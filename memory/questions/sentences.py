@@ -9,6 +9,8 @@ from memory.questions.answers import (
     THAT_LEFT,
     Answer,
     DrivePose,
+    Happened,
+    HowMany,
     HowOften,
     SearchResult,
     Sighting,
@@ -18,14 +20,16 @@ from memory.questions.answers import (
     quoted,
 )
 from memory.questions.asking import Questions
-from memory.questions.comparisons import Distance
-from memory.questions.measuring import time_of
+from memory.questions.boxes import box_of
+from memory.questions.comparisons import Distance, Related
+from memory.questions.measuring import is_place_name, room_meant, time_of
 from memory.questions.places import areas_around
+from memory.questions.ranking import Ordering
 from memory.questions.reading.arguments import metres_in
 from memory.questions.reading.refusals import EXAMPLES, TOO_MANY
 from memory.questions.reading.understanding import ParsedQuestion
-from memory.terms import fold
 from memory.questions.visits import DAY_NS
+from memory.terms import fold
 from memory.types import AWAY, Memory
 from memory.wording.words import (
     DAY_S,
@@ -48,10 +52,13 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
     sentence = str(found)
     if not sentence.startswith("No memor"):
         extent = _extent_sentence(parsed, found)
-        return f"{_amount_first(parsed, found)}{sentence}{_area_sentence(questions, found)}{extent}"
+        after = f"{_area_sentence(questions, found)}{extent}{_caption_sentence(questions, parsed, found)}"
+        return f"{_amount_first(parsed, found)}{sentence}{after}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
     words = words.removesuffix(THAT_LEFT)
     if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
+        if parsed.described:
+            return f"No caption has the words {quoted(words)}. {_store_contents(questions)}"
         unknown = (
             f"No memories match {quoted(words)}."
             if parsed.typed
@@ -79,6 +86,8 @@ def _extent_sentence(parsed: ParsedQuestion, found: Answer) -> str:
     """Return how long ago an observation was, or a distance in the unit that the question names."""
     if isinstance(found, Distance) and parsed.unit is not None and found.distance_m is not None:
         return f" That is {found.distance_m / metres_in(parsed.unit):.1f} {parsed.unit}."
+    if isinstance(found, Ordering) and parsed.unit is not None and found.first:
+        return f" That is {_in_lengths(found, parsed.unit)}."
     days = parsed.time_unit in (None, "days")
     if isinstance(found, HowOften) and parsed.stayed and found.first_ns is not None and days:
         return f" That is {duration(_span_s(found))} from the first to the last observation."
@@ -90,6 +99,25 @@ def _extent_sentence(parsed: ParsedQuestion, found: Answer) -> str:
     if memory is not None and memory.state in AWAY:
         text += f" It is {STATE_WORDS[memory.state]} now, last seen on {moment(memory.last_sight_ns)}."
     return text
+
+
+def _in_lengths(found: Ordering, unit: str) -> str:
+    """Return the value of the first object in a unit of length; of a volume, the sides of the box."""
+    box = box_of(found.memories[0]) if found.measure == "size" else None
+    values = (found.first[0].value,) if box is None else (box.length, box.width, box.height)
+    return f"{' x '.join(f'{value / metres_in(unit):.1f}' for value in values)} {unit}"
+
+
+def _caption_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
+    """Return that a word such as *grey* was searched in captions."""
+    what = parsed.what
+    if not isinstance(what, str) or not isinstance(found, Happened | HowMany | Related | SearchResult):
+        return ""
+    plain = isinstance(found, Happened | SearchResult) and " " not in what and not parsed.typed
+    named = questions.label_of(what) or questions.synonym_of(what) or " or " in found.what
+    if not (parsed.described or plain) or named:
+        return ""
+    return f" '{what}' is a description in captions; other properties are not stored."
 
 
 def _amount_first(parsed: ParsedQuestion, found: Answer) -> str:
@@ -188,8 +216,16 @@ def _store_contents(questions: Questions, *, timed: bool = False) -> str:
 
 
 def synonyms_note(questions: Questions, parsed: ParsedQuestion) -> str:
-    """Return which words were read as a label that means the same."""
-    words = [word for word in (parsed.what, parsed.beside, parsed.beside_too) if isinstance(word, str)]
-    synonyms = {word: questions.synonym_of(word) for word in words if questions.label_of(word) is None}
+    """Return which words were read as a label or an area that means the same."""
+    sides = parsed.sides or ()
+    named = [
+        each for part in (parsed, *sides) for each in (part.what, part.beside, part.beside_too, part.room)
+    ]
+    words = [word for word in named if isinstance(word, str) and not is_place_name(questions, word)]
+    synonyms = {
+        word: room_meant(questions, word) or questions.synonym_of(word)
+        for word in words
+        if questions.label_of(word) is None
+    }
     notes = [f"'{word}' read as '{label}'" for word, label in synonyms.items() if label is not None]
     return f"({', '.join(notes)}.)" if notes else ""

@@ -33,7 +33,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "less": ("observations", "less"),
 }
 #: Words that ask for the smaller number.
-_LESS = ("fewer", "less", "fewest", "least", "closer", "nearer")
+_LESS = ("fewer", "less", "fewest", "least", "emptiest", "closer", "nearer")
 _SAME = ("as many", "same number")
 
 

@@ -1,4 +1,4 @@
-"""First observations within a time: *what did you see for the first time yesterday*, *what was new on Monday*.
+"""First observations within a time, such as *what was new on Monday*.
 
 The question without the words for *first* is a question for a list. A superlative (*what did you see first
 today*) means the earliest observation of that time instead.

@@ -47,6 +47,7 @@ _OBSERVATIONS = ("memory", "memories", "observation", "observations", "sighting"
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.
 RELATION_OF: Mapping[str, Relation] = {
     "ON": "on",
+    "CARRYING": "carrying",
     "IN": "inside",
     "NEXT": "next to",
     "BETWEEN": "between",
@@ -239,6 +240,8 @@ _INTENTS = (
     Intent("seen_before", "SEE|KNOW|CHANGE THIS", target=False, first="DO|HAVE|BE"),
     Intent("seen_before", "SEE|KNOW ID EVER"),
     Intent("most", "WHERE|WHICH MOST", target=True, also="WHERE|MOST"),
+    Intent("most", "WHERE|WHICH MOST ANYTHING", target=False, also="WHERE|MOST"),
+    Intent("most", "WHERE EMPTIEST BE", target=False, landmark=False, also="WHERE"),
     Intent("how_often", "OFTEN", target=True, also="HAPPEN|APPEAR"),
     Intent("how_often", "LONG SEE", target=True),
     Intent("left", "LONG MOVE|LEFT", target=True),
@@ -286,8 +289,9 @@ _INTENTS = (
 )
 #: Word classes that change the meaning of a question. A row must name them to fit it.
 _MEANINGFUL = frozenset({
-    "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "FIND", "FIRST", "GO", "HAPPEN", "LAST", "LEFT", "LONG", "MOVE",
-    "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "WHEN", "WHERE",
+    "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "DESCRIBED", "EMPTIEST", "FIND", "FIRST", "GO", "HAPPEN", "LAST",
+    "LEFT", "LONG", "MOVE", "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "UNSEEN", "WHEN",
+    "WHERE",
 })  # fmt: skip
 
 

@@ -60,9 +60,9 @@ _CLASSES: Mapping[str, str] = {
     """,
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
-        got to, ended up, gone off to, park, parked, standing, stands, stand, stood, mounted, fixed, hangs, lying, lies, lie,
+        got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
         sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
-        hung, stored away, hiding, hidden, resting, sleeping
+        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping
     """,
     "LEFT": "left, leave, leaving",
     "MOVE": """
@@ -109,8 +109,19 @@ _CLASSES: Mapping[str, str] = {
         tallest, widest, narrowest, highest, lowest, fastest, slowest, oldest, newest, most often, most
         frequently, the most often, the most frequently, least often, least frequently, the least often, the
         least frequently, least recently, most times, the most times, fewest times, the fewest times, for the
-        longest time, the longest time, longest time, for the shortest time, the shortest time, shortest time
+        longest time, for the longest, in the longest time, the longest time, longest time, for the shortest
+        time, the shortest time, shortest time
     """,
+    "UNSEEN": """
+        unseen, unvisited, unobserved, undetected, gone unseen, been unseen, gone unvisited, gone unnoticed,
+        gone undetected
+    """,
+    "EMPTIEST": """
+        emptiest, fullest, the emptiest, the fullest, most crowded, least crowded, the most crowded, the least
+        crowded
+    """,
+    "DESCRIBED": "described as, described with, captioned as, captioned, whose caption says",
+    "CARRYING": "carrying, supporting",
     "STILL": "status of, state of, still",
     "FIRST": "first, for the first time, the first time, first time, earliest",
     "LAST": """

@@ -17,8 +17,9 @@ _THANKS = r"(?:many thanks|thanks|thank you|thx|cheers|ta)(?: (?:very|so) much| 
 #: Words that a question begins with.
 _ASKING = r"(?:wh\w+|how|is|are|was|were|do|does|did|has|have|can|could|show|tell|any|in which)\b"
 _LEAD = pattern(
-    r"^(?:(?:(?:hi|hey|hello|howdy|dear|greetings|good (?:morning|afternoon|evening|day)|excuse me|pardon(?: me)?"
-    r"|(?:i am |i'm )?(?:so |very )?sorry(?: (?:to|for) (?:bother|disturb|interrupt|trouble)(?:ing)?(?: you)?)?"
+    r"^(?:(?:(?:hi|hey|hello|howdy|dear|greetings|good (?:morning|afternoon|evening|day)|excuse me"
+    r"|pardon(?: me)?|(?:i am |i'm )?(?:so |very )?sorry"
+    r"(?: (?:to|for) (?:bother|disturb|interrupt|trouble)(?:ing)?(?: you)?)?"
     r"|(?:just )?(?:(?:a|one|another) )?(?:quick|short|small|simple|last) question(?: for you)?"
     r"|i have (?:a|one) (?:quick |short |small )?question(?: for you)?"
     r"|(?:just )?out of (?:curiosity|interest)|just curious|be (?:so )?kind(?: enough)?"
@@ -50,7 +51,7 @@ _ASKS = pattern(r"\b(?:what|where|when|why|which|who|how)\b")
 _HOW_LONG = r"(?P<how>how long|how much time|how many (?:second|minute|hour|day|week)s|what is the time)"
 #: *How long between its first and its last sighting*.
 _ELAPSED = pattern(
-    rf"^{_HOW_LONG}(?: (?:was it|is it|was there|is there|were there|are there|passed|elapsed|went by|lay|lie))?"
+    rf"^{_HOW_LONG}(?: (?:(?:was|is) (?:it|there)|(?:were|are) there|passed|elapsed|went by|lay|lie))?"
     r"(?: in)? between (?:the |your |its )?first(?: (?:time|sighting|observation|appearance))?"
     r"(?: of it)? and (?:the |your |its )?(?:last|latest|most recent)"
     r"(?: (?:time|sighting|observation|appearance)s?)?(?: (?:of|that you saw|when you saw|you saw))?"
@@ -59,8 +60,14 @@ _ELAPSED = pattern(
 
 #: *How many days has it been since you last saw the cat*.
 _SINCE = pattern(
-    r"^how many (?P<unit>second|minute|hour|day|week)s? (?:(?:is it|has it been|have passed|passed|went by) )?since"
-    r" (?=(?:you|we|i|it|the (?:first|last|latest))\b)"
+    r"^how many (?P<unit>second|minute|hour|day|week)s? "
+    r"(?:(?:is it|has it been|have passed|passed|went by) )?since "
+    r"(?=(?:you|we|i|it|the (?:first|last|latest))\b)"
+)
+#: *How many centimetres wide is the table*.
+_SIZED = pattern(
+    r"^how many (?P<unit>(?:milli|centi|kilo)?met(?:re|er)s|inches|feet|yards|[cm]?m) "
+    r"(?P<side>long|wide|tall|high) (?P<what>(?:is|are|was|were) .+)$"
 )
 
 
@@ -84,6 +91,7 @@ def reworded(words: str) -> str:
     if asked is not None and rest != words and not _ASKS.search(rest):
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
         rest = f"{asked['verb']} {subject} {asked['rest']}"
+    rest = _SIZED.sub(r"how \g<side> \g<what> in \g<unit>", rest)
     rest = _SINCE.sub(r"how many \g<unit>s ago ", rest)
     elapsed = _ELAPSED.match(rest)
     if elapsed is not None:

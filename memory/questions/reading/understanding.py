@@ -34,6 +34,7 @@ from memory.questions.reading.grammar import (
     unit_of,
 )
 from memory.questions.reading.pairs import pair_of
+from memory.questions.reading.phrases import rephrased
 from memory.questions.reading.refusals import (
     LEFT_IN_A_TIME,
     NO_ROBOT,
@@ -101,6 +102,7 @@ class ParsedQuestion:
         inside: the place means a room or area, not what is around it.
         nearest: of several objects, the one closest to the place is meant.
         past: the question is what was there, not what is.
+        described: ``what`` is a word of captions, such as *grey* of *anything grey*.
         many: the question is where several objects are.
         now_ns: the moment of the question, if it asks how long ago something was.
         time_unit: unit of the duration that is asked for: hours, days.
@@ -132,6 +134,7 @@ class ParsedQuestion:
     inside: bool = False
     nearest: bool = False
     past: bool = False
+    described: bool = False
     many: bool = False
     now_ns: int | None = None
     time_unit: str | None = None
@@ -150,6 +153,7 @@ class ParsedQuestion:
             "inside",
             "nearest",
             "past",
+            "described",
             "many",
             "now_ns",
             "time_unit",
@@ -213,7 +217,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return _completed(found, now_ns)
     if _compare(rest, found, names):
         return found
-    chunks = who_as_what(chunks_of(_spelt(rest), names))
+    chunks, found.described = rephrased(who_as_what(chunks_of(_spelt(rest), names)))
     firsts = None
     if found.between is not None or found.since is not None:
         over = found.between is not None and found.between.last < now_ns
@@ -247,7 +251,9 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.question = "related"
         return found
     if parsed.question == "most":
-        order = order_of(_text_of(parsed, "MOST"))
+        order = order_of(_text_of(parsed, "MOST") or _text_of(parsed, "EMPTIEST"))
+        if parsed.target is None:
+            found.kinds = ("object",)
         maps = _text_of(parsed, "WHERE").lower().endswith(_MAPS)
         found.question, found.comparing = "compare", Comparing("count", order, (), maps=maps)
         return found
