@@ -213,7 +213,7 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
             f"'in {parsed.unit}' fits only a distance or a size. Ask for example: 'how far is the"
             f" {example_of(questions)} from (3, 1)?'",
         )
-    if parsed.described and questions.label_of(parsed.what) is not None:
+    if parsed.described and isinstance(parsed.what, str) and questions.label_of(parsed.what) is not None:
         raise QuestionError(
             "what",
             f"'{parsed.what}' is the name of an object, not a word that describes one. Ask for example:"

@@ -290,8 +290,8 @@ _INTENTS = (
 #: Word classes that change the meaning of a question. A row must name them to fit it.
 _MEANINGFUL = frozenset({
     "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "DESCRIBED", "EMPTIEST", "FIND", "FIRST", "GO", "HAPPEN", "LAST",
-    "LEFT", "LONG", "MOVE", "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "UNSEEN", "WHEN",
-    "WHERE",
+    "LEFT", "LONG", "MOVE", "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "UNSEEN",
+    "WHEN", "WHERE",
 })  # fmt: skip
 
 

@@ -109,8 +109,8 @@ _CLASSES: Mapping[str, str] = {
         tallest, widest, narrowest, highest, lowest, fastest, slowest, oldest, newest, most often, most
         frequently, the most often, the most frequently, least often, least frequently, the least often, the
         least frequently, least recently, most times, the most times, fewest times, the fewest times, for the
-        longest time, for the longest, in the longest time, the longest time, longest time, for the shortest
-        time, the shortest time, shortest time
+        longest time, longest ago, the longest ago, the longest time ago, for the longest, in the longest
+        time, the longest time, longest time, for the shortest time, the shortest time, shortest time
     """,
     "UNSEEN": """
         unseen, unvisited, unobserved, undetected, gone unseen, been unseen, gone unvisited, gone unnoticed,

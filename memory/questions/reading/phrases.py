@@ -70,11 +70,21 @@ def seen_least(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 def rephrased(chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
     """Return the chunks after these rules, and whether a word of captions is meant, as in *anything grey*."""
-    plain = turned(seen_least(chunks))
+    plain = turned(seen_least(_emptiest(chunks)))
     without = described(plain)
     if without is not None and parse(without).question in ("how_many", "search"):
         return without, True
     return plain, False
+
+
+def _emptiest(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return *what is the emptiest room* as *which room is the emptiest*."""
+    said = [chunk for chunk in chunks if chunk.kind not in ("DET", "FILLER")]
+    kinds = [chunk.kind for chunk in said]
+    named = len(said) == 4 and said[3].text.lower() in ("room", "area")
+    if named and kinds[0] in ("WHAT", "WHICH", "WHERE") and kinds[1:] == ["BE", "EMPTIEST", "NOUN"]:
+        return [Chunk("WHERE", f"which {said[3].text.lower()}"), said[1], said[2]]
+    return list(chunks)
 
 
 def described(chunks: Sequence[Chunk]) -> list[Chunk] | None:

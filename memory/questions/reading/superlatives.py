@@ -35,6 +35,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "lowest": ("elevation", "less"),
     "fastest": ("speed", "more"),
     "slowest": ("speed", "less"),
+    "ago": ("last_seen", "less"),
     "oldest": ("first_seen", "less"),
     "newest": ("first_seen", "more"),
     "often": ("observations", "more"),
@@ -167,7 +168,9 @@ def _is_superlative(chunks: Sequence[Chunk], place: int) -> bool:
     if chunk.kind == "FIRST" and chunk.text.lower() in ("first", "earliest"):
         seen = any(each.kind == "SEE" for each in chunks)
         return (
-            seen and not _names(after, "NOUN") and any(each.kind in ("WHAT", "ANYTHING") for each in chunks)
+            seen
+            and not _names(after, "NOUN")
+            and any(each.kind in ("WHAT", "WHICH", "ANYTHING") for each in chunks)
         )
     if _means_rooms([*chunks[:place], *after]):
         return not _names(after)
