@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memory.questions.reading.grammar import PREPOSITIONS, Chunk, Parse, parse
+from memory.questions.reading.grammar import PREPOSITIONS, Chunk, Parse, is_past, parse
 
 #: Phrases that mean a first observation wherever they stand.
 _FIRST_TIME = ("for the first time", "the first time", "first time")
@@ -31,7 +31,7 @@ def first_sightings(chunks: Sequence[Chunk], *, over: bool) -> Parse | None:
     asks = bool(chunks) and chunks[0].kind in ("SHOW", "WHAT", "WHICH", "WHO")
     if len(marks) > 1 or not (marks or (appears and asks)):
         return None
-    if marks and chunks[marks[0]].kind != "FIRST" and not (over or appears):
+    if marks and chunks[marks[0]].kind != "FIRST" and not (over or appears or is_past(chunks)):
         return None
     rest = [chunk for place, chunk in enumerate(chunks) if place not in marks]
     if any(chunk.kind not in _AROUND for chunk in rest):

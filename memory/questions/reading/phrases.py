@@ -97,7 +97,8 @@ def described(chunks: Sequence[Chunk]) -> list[Chunk] | None:
             continue
         thing, word = (first, second) if first.kind == "ANYTHING" else (second, first)
         before = next((each.kind for each in reversed(chunks[:place]) if each.kind != "DET"), "")
-        if thing.text.lower() in _OBJECTS and before not in PREPOSITIONS:
+        named = thing.text.lower() in _OBJECTS and word.text.lower() != "new"
+        if named and before not in PREPOSITIONS:
             return [*chunks[:place], word, *chunks[place + 2 :]]
     return None
 
