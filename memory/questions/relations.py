@@ -260,7 +260,7 @@ class SpatialQuestions:
         sides = []
         for choice in choices:
             meant = self._meanings.of(choice, map_id, between_ns, None, area)
-            found = self._meanings.memories(meant, newest_first=True, limit=MOST_CANDIDATES)
+            found = self._meanings.memories(meant, newest_first=between_ns is None, limit=MOST_CANDIDATES)
             away = [memory for memory in found if memory.state in AWAY]
             if found and among == "left":
                 if not away:

@@ -29,6 +29,7 @@ def first_sightings(chunks: Sequence[Chunk], *, over: bool) -> Parse | None:
     marks = [place for place in range(len(chunks)) if _is_first(chunks, place)]
     appears = any(chunk.kind == "APPEAR" for chunk in chunks)
     asks = bool(chunks) and chunks[0].kind in ("SHOW", "WHAT", "WHICH", "WHO")
+    asks = asks or any(chunk.kind == "ANYTHING" for chunk in chunks)
     if len(marks) > 1 or not (marks or (appears and asks)):
         return None
     if marks and chunks[marks[0]].kind != "FIRST" and not (over or appears or is_past(chunks)):

@@ -27,8 +27,20 @@ _LATER = ("last", "latest", "most recent", "most recently", "more recently", "la
 _EARLIER = ("first", "earliest", "for the first time", "the first time", "sooner", "before")
 
 
-def pair_of(chunks: Sequence[Chunk]) -> Comparing | None:
-    """Return a comparison of two named objects by time or superlative; None for another question."""
+def pair_of(chunks: Sequence[Chunk], *, timed: bool = False) -> Comparing | None:
+    """Return a comparison of two named objects by time or superlative; None for another question.
+
+    Args:
+        chunks: of the question without its time.
+        timed: True if the question has a time. Only observations have one, not arrivals and departures.
+    """
+    found = _pair_of(chunks)
+    deeds = {chunk.kind for chunk in chunks} & set(_DEEDS)
+    by_time = found is not None and found.measure in ("first_seen", "last_seen")
+    return None if timed and by_time and deeds != {"SEE"} else found
+
+
+def _pair_of(chunks: Sequence[Chunk]) -> Comparing | None:
     # "Earlier" alone means any time before; with two objects it is the opposite of "later".
     chunks = [Chunk("RECENT", "sooner") if each.text.lower() == "earlier" else each for each in chunks]
     places = [place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN"]

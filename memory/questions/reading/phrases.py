@@ -72,6 +72,8 @@ def rephrased(chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
     """Return the chunks after these rules, and whether a word of captions is meant, as in *anything grey*."""
     plain = turned(seen_least(_emptiest(chunks)))
     without = described(plain)
+    if without is not None and without[0].kind == "BE" and without[1:2] and without[1].kind == "NOUN":
+        without.insert(1, Chunk("THERE", "there"))  # "Is anything grey" asks whether there is something.
     if without is not None and parse(without).question in ("how_many", "search"):
         return without, True
     return plain, False

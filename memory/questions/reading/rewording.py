@@ -35,7 +35,8 @@ _INSIDE = pattern(r"(?:,\s*)?\b(?:by any chance|kindly)\b(?:\s*,)?")
 #: Requests for an answer, before an indirect question.
 _REQUEST = pattern(
     r"^(?:(?:please )?(?:(?:would|do) you mind (?:telling|reminding) me|i was wondering|i wonder"
-    r"|i(?:'d| would) (?:like|love|want) to know|i(?: just)? (?:want|need|wanted|needed) to know|let me know"
+    r"|i(?:'d| would) (?:like|love|want) to know|i(?: just)? (?:want|need|wanted|needed) to know"
+    r"|let me know(?! when)"
     r"|any chance(?: that)?(?= you)|do you (?:happen to )?(?:know|remember)"
     r"|(?:can|could|would|will) you (?:please )?(?:tell|remind|inform) me|(?:tell|remind) me"
     r"|are you able to (?:tell|remind) me|any idea(?: as to)?|do you have any idea))"
@@ -60,7 +61,7 @@ _ELAPSED = pattern(
 
 #: *How many days has it been since you last saw the cat*.
 _SINCE = pattern(
-    r"^how many (?P<unit>second|minute|hour|day|week)s? "
+    r"^how (?P<unit>many (?:seconds|minutes|hours|days|weeks)|long) "
     r"(?:(?:is it|has it been|have passed|passed|went by) )?since "
     r"(?=(?:you|we|i|it|the (?:first|last|latest))\b)"
 )
@@ -92,7 +93,7 @@ def reworded(words: str) -> str:
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
         rest = f"{asked['verb']} {subject} {asked['rest']}"
     rest = _SIZED.sub(r"how \g<side> \g<what> in \g<unit>", rest)
-    rest = _SINCE.sub(r"how many \g<unit>s ago ", rest)
+    rest = _SINCE.sub(r"how \g<unit> ago ", rest)
     elapsed = _ELAPSED.match(rest)
     if elapsed is not None:
         how = elapsed["how"] if "many" in elapsed["how"].lower() else "how long"

@@ -372,7 +372,8 @@ def _compare(rest: str, found: ParsedQuestion, names: Collection[str]) -> bool:
         found.question, found.what = "distance", _object(ends[0])
         found.beside = _object(ends[1]) if len(ends) == 2 else None
         return len(ends) == 1 or found.near is None
-    comparing = pair_of(chunks) or comparing_of(chunks)
+    timed = found.between is not None or found.since is not None
+    comparing = pair_of(chunks, timed=timed) or comparing_of(chunks)
     if comparing is None or found.near is not None:
         return False
     found.question, found.comparing, found.what = "compare", comparing, _object(comparing.anchor)
