@@ -98,7 +98,7 @@ def arguments_of(words: str, now_ns: int) -> Arguments:
         found.map_id, words = match["map"], f"{words[: match.start()]}{words[match.end() :]}"
     if match := _IN_UNITS.search(words):
         found.unit = match["unit"]
-        words = f"{words[: match.start()]}{words[match.end() :]}"
+        words = f"{words[: match.start()].rstrip(', ')}{words[match.end() :]}"
     words = _take_time(with_clocks(words), found, now_ns)
     if match := _PLACE.search(words) or ONLY_POINT.match(words):
         parts = match.groupdict()

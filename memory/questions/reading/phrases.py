@@ -15,6 +15,8 @@ from memory.questions.reading.grammar import PREPOSITIONS, Chunk, parse
 _OPPOSITES = {"ON": "CARRYING", "NEXT": "NEXT", "UNDER": "ABOVE", "ABOVE": "UNDER", "NEAR": "NEAR"}
 #: Words for what an object stands on, whatever it is.
 _SURFACES = ("surface", "surfaces")
+#: Classes of *do you have* and *did you see*, around an object and a place.
+_HAVING = frozenset({"DET", "DO", "FILLER", "HAVE", "KNOW", "NOUN", "PERSON", "SEE", *PREPOSITIONS})
 _LONGEST = (
     "for the longest time", "the longest time", "longest time", "for the longest", "in the longest time",
     "longest",
@@ -55,12 +57,18 @@ def seen_least(chunks: Sequence[Chunk]) -> list[Chunk]:
     if longest is None or len(absent) != 1:
         return list(chunks)
     (no,) = absent
-    if no.kind == "NOT" and not any(chunk.kind in ("SEE", "GO") for chunk in chunks):
+    kinds = {chunk.kind for chunk in chunks}
+    been = {"IN", "WHERE"} <= kinds and any(chunk.text.lower() == "been" for chunk in chunks)
+    if no.kind == "NOT" and not been and not kinds & {"SEE", "GO"}:
         return list(chunks)
     found: list[Chunk] = []
     for chunk in chunks:
         if chunk is longest:
             found.append(Chunk("SUPERLATIVE", "least recently"))
+        elif chunk.text.lower() == "been" and been:
+            found.append(Chunk("SEE", "visited"))
+        elif chunk.kind == "IN" and found[-1].text == "visited":
+            continue  # "Been in" a room means visited.
         elif chunk.kind == "UNSEEN":
             found += [Chunk("PERSON", "you"), Chunk("SEE", "seen")]  # The robot did not see it.
         elif chunk is not no:
@@ -74,6 +82,10 @@ def rephrased(chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
     without = described(plain)
     if without is not None and without[0].kind == "BE" and without[1:2] and without[1].kind == "NOUN":
         without.insert(1, Chunk("THERE", "there"))  # "Is anything grey" asks whether there is something.
+    if without is not None and {chunk.kind for chunk in without} <= _HAVING:
+        # "Do you have anything grey" is about all of it, not about what was seen last.
+        kept = [chunk for chunk in without if chunk.kind in (*PREPOSITIONS, "DET", "NOUN")]
+        without = [Chunk("SHOW", "show"), *kept]
     if without is not None and parse(without).question in ("how_many", "search"):
         return without, True
     return plain, False
@@ -117,7 +129,7 @@ def _captioned(chunks: Sequence[Chunk], at: int) -> list[Chunk] | None:
     )
     words = " ".join(chunk.text for chunk in chunks[at + 1 : end])
     before = [*chunks[:at]]
-    if before and before[-1].kind == "BE":
+    while before and before[-1].kind in ("BE", "FILLER", "THIS"):
         before.pop()
     if not words or not before or before[-1].kind not in ("ANYTHING", "NOUN"):
         return None

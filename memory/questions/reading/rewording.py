@@ -23,7 +23,7 @@ _LEAD = pattern(
     r"|(?:just )?(?:(?:a|one|another) )?(?:quick|short|small|simple|last) question(?: for you)?"
     r"|i have (?:a|one) (?:quick |short |small )?question(?: for you)?"
     r"|(?:just )?out of (?:curiosity|interest)|just curious|be (?:so )?kind(?: enough)?"
-    rf"|do me a favou?r)(?: {_FRIEND})*(?:\s*[,.:;!?-]+\s+|\s+and\s+|\s+but\s+|\s+(?=\w)|$))"
+    rf"|do me a favou?r)(?: {_FRIEND})*(?:\s*[,.:;!?-]+\s+|\s+(?=\w)|$)(?:(?:and|but) )?)"
     rf"|(?:{_THANKS}|{_FRIEND})\s*[,.:;!]+\s+(?={_ASKING}))"
 )
 _TAIL = pattern(
