@@ -67,7 +67,7 @@ def seen_least(chunks: Sequence[Chunk]) -> list[Chunk]:
             found.append(Chunk("SUPERLATIVE", "least recently"))
         elif chunk.text.lower() == "been" and been:
             found.append(Chunk("SEE", "visited"))
-        elif chunk.kind == "IN" and found[-1].text == "visited":
+        elif been and chunk.kind == "IN" and found and found[-1].text == "visited":
             continue  # "Been in" a room means visited.
         elif chunk.kind == "UNSEEN":
             found += [Chunk("PERSON", "you"), Chunk("SEE", "seen")]  # The robot did not see it.
