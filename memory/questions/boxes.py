@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 from memory.types import Memory
 
 Relation = Literal[
-    "on", "inside", "next to", "between", "under", "above", "left of", "right of", "in front of", "behind"
+    "on",
+    "inside",
+    "next to",
+    "between",
+    "under",
+    "above",
+    "left of",
+    "right of",
+    "in front of",
+    "behind",
+    "carrying",
 ]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 #: Quantity that puts memories in order.
@@ -177,6 +187,11 @@ def may_be_above(one: Box, landmark: Box) -> bool:
     return may_be_under(landmark, one)
 
 
+def is_carrying(one: Box, landmark: Box) -> bool:
+    """Return True if a landmark lies or stands on an object."""
+    return is_on(landmark, one)
+
+
 def is_between(one: Box, first: Box, second: Box) -> bool:
     """Return True if a centre is close to the line between two others, and between them."""
     line = np.array([second.x - first.x, second.y - first.y])
@@ -225,6 +240,7 @@ JUDGES: Mapping[Relation, Callable[[Box, Box], bool]] = {
     "next to": is_next_to,
     "under": is_under,
     "above": is_above,
+    "carrying": is_carrying,
 }
 #: Objects that may be in the relation, though their boxes do not show it.
 UNCERTAIN: Mapping[Relation, Callable[[Box, Box], bool]] = {"under": may_be_under, "above": may_be_above}
@@ -242,5 +258,6 @@ MEANINGS: Mapping[Relation, str] = {
     ),
     "under": "Under means below its box in its outline, or carrying it",
     "above": "Above means over its box in its outline, or on it",
+    "carrying": f"Carrying means that it is on it, from half the height to {ON_ABOVE_M:g} m above it",
     **dict.fromkeys(SIDES, f"Sides are as the robot sees them, within {BESIDE_M:g} m"),
 }

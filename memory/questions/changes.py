@@ -1,18 +1,77 @@
-"""Changes since a time."""
+"""Changes since a time, and first observations within a time."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from memory.query import Filter
-from memory.questions.answers import Changed
+from memory.questions.answers import Answer, Changed, between_words
 from memory.store import MemoryStore
-from memory.types import Memory, State
+from memory.types import AWAY, Memory, State
+from memory.wording.words import STATE_WORDS, listed, moment, name, plural, point
 
 #: A difference since a time.
 Change = Literal["new", "gone", "moved"]
+
+
+@dataclass(frozen=True)
+class FirstSeen(Answer):
+    """Memories that were seen for the first time within a time range, in any state.
+
+    Attributes:
+        between_ns: first and last nanosecond.
+        total: number of memories.
+        memories: the oldest first, up to the limit.
+        what: label or words of the query; empty for all.
+        place: place in words; empty for everywhere.
+    """
+
+    question: Literal["new_between"] = field(default="new_between", init=False)
+    between_ns: tuple[int, int]
+    total: int
+    memories: tuple[Memory, ...]
+    what: str = ""
+    place: str = ""
+
+    def __str__(self) -> str:
+        of = f" of {self.what}" if self.what else ""
+        where = f" in {self.place}" if self.place else ""
+        when = f"first seen{where} {between_words(self.between_ns)}"
+        if not self.memories:
+            return f"No memories{of} {when}."
+        parts = [_first_words(memory) for memory in self.memories]
+        names = listed(parts, most=len(parts), total=self.total)
+        return f"{plural(self.total, 'memory', 'memories')}{of} {when}: {names}."
+
+
+def _first_words(memory: Memory) -> str:
+    """Return a memory with its first observation and whether it has left since then."""
+    place = "a new place, " if memory.kind == "place" else ""
+    left = f" ({STATE_WORDS[memory.state]} now)" if memory.state in AWAY else ""
+    first = moment(memory.first_sight_ns)
+    return f"{name(memory)}, {place}on {first} at {point(memory.position)}{left}"
+
+
+def first_seen_in(store: MemoryStore, wanted: Filter, limit: int, what: str, place: str) -> FirstSeen:
+    """Find memories whose first observation lies in a time range, whatever became of them.
+
+    Args:
+        store: open store.
+        wanted: conditions with ``between_ns``.
+        limit: maximum number of memories; the total counts all.
+        what, place: both in words, for the sentence.
+    """
+    if wanted.between_ns is None:
+        raise ValueError("first_seen_in needs a filter with between_ns")
+    first, last = wanted.between_ns
+    # A merged memory without recorded visits is found by its own time only.
+    merged = store.find_merged(store.database.resolve(replace(wanted, between_ns=None)))
+    found = {memory.id: memory for memory in (*store.find_seen(wanted, vectors=False)[0], *merged)}
+    new = [memory for memory in found.values() if first <= memory.first_sight_ns <= last]
+    new.sort(key=lambda memory: (memory.kind == "place", memory.first_sight_ns, memory.id or 0))
+    return FirstSeen((first, last), len(new), tuple(new[:limit]), what, place)
 
 
 def changed_since(store: MemoryStore, time_ns: int, place: Filter, after: int | None) -> Changed:

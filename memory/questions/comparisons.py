@@ -107,6 +107,7 @@ class Comparison(Answer):
         sides: the compared ones.
         holds: whether the first side has more (less, the same), if that is asked; otherwise ``None``.
         winner: words of the side with the most (least); ``None`` if unknown or equal.
+        between_ns: first and last nanosecond of the observations; ``None`` for all.
     """
 
     question: Literal["compare"] = field(default="compare", init=False)
@@ -116,6 +117,7 @@ class Comparison(Answer):
     sides: tuple[Side, ...]
     holds: bool | None
     winner: str | None
+    between_ns: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         unknown = [side.words for side in self.sides if side.value is None]
@@ -126,7 +128,9 @@ class Comparison(Answer):
         tail = "" if self.winner is None or self.holds is not None else f"{self.winner}: "
         tie = "" if self.winner is not None or self.order == "same" else f" ({self._tie()})"
         means = f"distance from {self.what}: " if self.measure == "distance" else _MEANS.get(self.measure, "")
-        return f"{start}{tail}{means}{listed(parts, most=len(parts))}{tie}."
+        means = "last observation before it left: " if self.what == "left" else means
+        when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
+        return f"{start}{tail}{means}{listed(parts, most=len(parts))}{when}{tie}."
 
     def _value(self, value: float) -> str:
         return f"{value:.0f}" if self.measure == "count" else value_words(self.measure, value)

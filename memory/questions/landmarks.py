@@ -126,6 +126,12 @@ def _related(questions: Questions, parsed: ParsedQuestion, options: Surroundings
         if not found.memories:
             return replace(parsed, question="related")
         return replace(parsed, what=found.memories[0].id, beside=None, relation=None, radius_m=None)
+    if parsed.question == "new_between":
+        raise QuestionError(
+            "relation",
+            f"First observations have no '{parsed.relation}'; I can limit them by a room, a point or 'near'."
+            f" Ask for example: 'what was new yesterday near the {parsed.beside}?'",
+        )
     return replace(parsed, relation=None)
 
 

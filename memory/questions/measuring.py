@@ -19,6 +19,7 @@ from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
 from memory.questions.relations import MOST_CANDIDATES
 from memory.terms import fold
 from memory.types import Kind
+from memory.wording.meaning import ROOMS
 
 
 class Where(NamedTuple):
@@ -36,11 +37,28 @@ def area_of(questions: Questions, words: Any, map_id: str | None) -> Where | Non
     """
     if not isinstance(words, str) or not words:
         return None
-    found = [each for each in questions.store.areas() if fold(each.name) == fold(words)]
+    areas = questions.store.areas()
+    meant = room_meant(questions, words) or words
+    found = [each for each in areas if fold(each.name) == fold(meant)]
     found = [each for each in found if map_id in (None, each.map_id)]
     if len(found) > 1:
         find_area(found, words, map_id)  # Raises with the names of the maps.
     return Where(found[0].name, found[0].map_id) if found else None
+
+
+def is_place_name(questions: Questions, words: str) -> bool:
+    """Return True if an area or a map has this name."""
+    names = (*questions.store.maps(), *(area.name for area in questions.store.areas()))
+    return fold(words) in {fold(each) for each in names}
+
+
+def room_meant(questions: Questions, words: str) -> str | None:
+    """Return the name of an area that means the same as words (``lounge``: ``living room``), or ``None``."""
+    if is_place_name(questions, words):
+        return None
+    same = next((group for group in ROOMS if fold(words) in group), ())
+    names = (area.name for area in questions.store.areas())
+    return next((each for each in names if fold(each) in same), None)
 
 
 def answer_related(questions: Questions, parsed: ParsedQuestion, pose: RobotPose | None, k: int) -> Related:
@@ -123,6 +141,9 @@ def answer_comparison(
             order=comparing.order,
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
+            area=parsed.area,
+            between_ns=time_of(parsed),
+            among=comparing.among,
         )
     if parsed.sides is not None:
         sides = [
@@ -136,12 +157,19 @@ def answer_comparison(
         span = time_of(parsed)
         sides = []
         for place in places:
-            count = questions.how_many(parsed.what, map_id=place.map_id, area=place.area, between_ns=span)
+            count = questions.how_many(
+                parsed.what, map_id=place.map_id, area=place.area, between_ns=span, kinds=parsed.kinds
+            )
             name = place.area or place.map_id
             sides.append(Side(name, _count_of(questions, replace(count, past=parsed.past))))
-        if not questions.knows(str(parsed.what)) and all(not side.value for side in sides):
+        if (
+            parsed.what is not None
+            and not questions.knows(str(parsed.what))
+            and all(not side.value for side in sides)
+        ):
             sides = [Side(str(parsed.what), None)]
-    return compared("count", comparing.order, str(parsed.what), tuple(sides), yes_no=comparing.yes_no)
+    what = "objects" if parsed.what is None else str(parsed.what)
+    return compared("count", comparing.order, what, tuple(sides), yes_no=comparing.yes_no)
 
 
 def _compared_places(questions: Questions, parsed: ParsedQuestion, comparing: Comparing) -> list[Where]:
@@ -153,7 +181,7 @@ def _compared_places(questions: Questions, parsed: ParsedQuestion, comparing: Co
         raise QuestionError(
             "area",
             "No areas are set, so there are no rooms to compare. Set them with recall area, or ask for"
-            f" example: 'how many {parsed.what} are there?'",
+            f" example: 'how many {parsed.what or 'things'} are there?'",
         )
     return [Where(area.name, area.map_id) for area in areas]
 

@@ -34,8 +34,10 @@ _WORDS: Mapping[RankMeasure, tuple[str, str]] = {
 _ORDINALS = {2: "Second", 3: "Third", 4: "Fourth"}
 #: Units of measures that are not in metres.
 _UNITS = {"size": "m³", "speed": "m/s"}
+#: Measures in metres, and the volume of a box, whose sides are.
+LENGTHS: tuple[RankMeasure, ...] = ("distance", "size", "length", "width", "height", "elevation")
 #: Lengths and volumes of a box; 0 if its size is not known.
-_LENGTHS: Mapping[RankMeasure, Callable[[Box], float]] = {
+_SIDES: Mapping[RankMeasure, Callable[[Box], float]] = {
     "size": lambda box: box.volume,
     "length": lambda box: max(box.length, box.width),
     "width": lambda box: box.width,
@@ -111,6 +113,10 @@ class Ordering(Answer):
         if self.following:
             after = [f"{each}, {self._value(each)}" for each in self.following]
             text += f" Then {listed(after, most=2, total=self.compared - self.nth + 1 - len(self.first))}."
+        stay = (each for each in self.following if each.memory.state not in AWAY)
+        there = next((each for each in stay if each.memory.kind != "event"), None)
+        if away and there is not None and (self.measure, self.order) == ("last_seen", "less"):
+            text += f" Of those that did not leave: {there}, {self._value(there)}."
         if self.unknown:
             text += (
                 f" {plural(self.unknown, 'more memory', 'more memories')} without a known {self._known()}."
@@ -187,7 +193,7 @@ def value_of(
         return None if origin is None else Ranked(memory, math.dist(box[:2], origin[:2]))
     if measure == "elevation":
         return Ranked(memory, box.top if order == "more" else box.bottom) if box.volume else None
-    value = _LENGTHS[measure](box)
+    value = _SIDES[measure](box)
     return Ranked(memory, value) if value else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from memory.query import Filter, Query
 from memory.questions.boxes import (
@@ -236,22 +236,42 @@ class SpatialQuestions:
         order: Order,
         yes_no: bool,
         map_id: str | None = None,
+        area: str | None = None,
+        between_ns: tuple[int, int] | None = None,
+        among: Literal["there", "all", "left"] = "there",
     ) -> Comparison:
         """Compare objects by a measure such as size or number of observations.
 
         Of several objects of one name, the observations add up, and otherwise the one with the most (least)
         counts.
 
+        Args:
+            measure: what is compared.
+            choices: the objects.
+            order: whether the most or the least is asked for.
+            yes_no: True if the question is whether the first one wins.
+            map_id, area: where; ``None`` for everywhere.
+            between_ns: time of the observations; ``None`` for all.
+            among: memories that count: those that are there, or else all; all; or those that left.
+
         Raises:
-            QuestionError: the measure of an object is not known.
+            QuestionError: the measure of an object is not known, or an object did not leave.
         """
         sides = []
         for choice in choices:
-            meant = self._meanings.of(choice, map_id)
-            found = self._meanings.memories(meant, newest_first=True, limit=MOST_CANDIDATES)
-            if measure not in ("speed", "observations"):
+            meant = self._meanings.of(choice, map_id, between_ns, None, area)
+            found = self._meanings.memories(meant, newest_first=between_ns is None, limit=MOST_CANDIDATES)
+            away = [memory for memory in found if memory.state in AWAY]
+            if found and among == "left":
+                if not away:
+                    raise QuestionError(
+                        "what",
+                        f"I don't know that {choice} left. Ask for example: 'is the {choice} still there?'",
+                    )
+                found = away
+            if among == "there" and measure not in ("speed", "observations"):
                 found = [memory for memory in found if memory.state not in AWAY] or found
-            ranks = [value_of(memory, measure, order, None, None) for memory in found]
+            ranks = [value_of(memory, measure, order, None, between_ns) for memory in found]
             known = [rank.value for rank in ranks if rank is not None]
             if found and not known:
                 raise QuestionError(
@@ -261,7 +281,9 @@ class SpatialQuestions:
                 )
             best = sum if measure == "observations" else min if order == "less" else max
             sides.append(Side(str(choice), best(known) if known else None))
-        return compared(measure, order, "", tuple(sides), yes_no=yes_no)
+        what = "left" if among == "left" else ""
+        found_sides = compared(measure, order, what, tuple(sides), yes_no=yes_no)
+        return replace(found_sides, between_ns=between_ns)
 
     def ranked(
         self,

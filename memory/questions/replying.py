@@ -22,7 +22,7 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
-from memory.questions.changes import only_changes
+from memory.questions.changes import FirstSeen, first_seen_in, only_changes
 from memory.questions.errors import QuestionError
 from memory.questions.landmarks import OF_ONE, Surroundings, located
 from memory.questions.measuring import (
@@ -30,8 +30,11 @@ from memory.questions.measuring import (
     answer_distance,
     answer_ranked,
     answer_related,
+    is_place_name,
     time_of,
 )
+from memory.questions.places import circle_of, words_of_place
+from memory.questions.ranking import LENGTHS
 from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.sentences import answer_sentence, example_of, mention_of, refusal, synonyms_note
@@ -204,11 +207,17 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
             f"I answer questions about objects, not about {parsed.what}; 'recall area STORE' lists the areas."
             f" Ask for example: 'which room has the most {example_of(questions)}s?'",
         )
-    if parsed.unit is not None and parsed.question != "distance":
+    if parsed.unit is not None and parsed.question != "distance" and not _is_length(parsed):
         raise QuestionError(
             "text",
-            f"'in {parsed.unit}' fits only a distance. Ask for example: 'how far is the"
+            f"'in {parsed.unit}' fits only a distance or a size. Ask for example: 'how far is the"
             f" {example_of(questions)} from (3, 1)?'",
+        )
+    if parsed.described and isinstance(parsed.what, str) and questions.label_of(parsed.what) is not None:
+        raise QuestionError(
+            "what",
+            f"'{parsed.what}' is the name of an object, not a word that describes one. Ask for example:"
+            f" 'where is the {parsed.what}?'",
         )
     beside, too = _label_for(questions, parsed.beside), _label_for(questions, parsed.beside_too)
     parsed = replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
@@ -219,9 +228,16 @@ def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion
     return parsed
 
 
+def _is_length(parsed: ParsedQuestion) -> bool:
+    """Return True for *how wide* and *how big*, whose answers can have another unit."""
+    return (
+        parsed.question == "ranked" and parsed.comparing is not None and parsed.comparing.measure in LENGTHS
+    )
+
+
 def _label_for(questions: Questions, what: Any) -> Any:
     """Return the label that matches the words except for case and ending, or means the same; or the words."""
-    if not isinstance(what, str):
+    if not isinstance(what, str) or is_place_name(questions, what):
         return what
     return questions.label_of(what) or questions.synonym_of(what) or what
 
@@ -330,6 +346,23 @@ def _answer_between(questions: Questions, parsed: ParsedQuestion, options: Reply
     return replace(found, what=f"{found.what or 'objects'}{THAT_LEFT}") if parsed.states == AWAY else found
 
 
+def _answer_new(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> FirstSeen:
+    when = time_of(parsed)
+    if when is None:
+        raise QuestionError("between", "the time is missing. Give the first and the last time")
+    named = isinstance(parsed.what, str) and _is_label(questions, parsed)
+    labels = [parsed.what] if named else options.labels
+    limits = Filter(
+        between_ns=when, map_id=parsed.map_id, area=parsed.area,
+        circle=circle_of(parsed.near, parsed.radius_m), labels=labels,
+        kinds=options.kinds or parsed.kinds, states=options.states,
+        text=None if named or parsed.what is None else content_words(str(parsed.what)),
+    )  # fmt: skip
+    limited = any(part is not None for part in (parsed.map_id, parsed.near, parsed.area))
+    where = words_of_place(parsed.map_id, parsed.near, parsed.radius_m, None, parsed.area) if limited else ""
+    return first_seen_in(questions.store, limits, _MOST_NEW, str(parsed.what or ""), where)
+
+
 def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Changed:
     if parsed.since is None:
         raise QuestionError(
@@ -394,6 +427,8 @@ def _object_of(parsed: ParsedQuestion) -> Any:
 
 _ROOMS = ("room", "rooms", "area", "areas", "map", "maps")
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
+#: Maximum number of first observations that an answer names.
+_MOST_NEW = 100
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
 _PLACE_PARTS, _TIME_PARTS = ("near", "beside", "area"), ("between", "since")
@@ -409,6 +444,7 @@ _SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
     "near": (*_PLACE_PARTS, *_TIME_PARTS),
     "between": (*_PLACE_PARTS, *_TIME_PARTS),
     "search": (*_PLACE_PARTS, *_TIME_PARTS),
+    "new_between": (*_PLACE_PARTS, *_TIME_PARTS),
     "changed_since": (*_PLACE_PARTS, "since"),
     "summarise": (*_PLACE_PARTS, "since"),
     "similar_situations": (),
@@ -428,6 +464,7 @@ _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer
     "how_many": _answer_how_many,
     "near": _answer_near,
     "between": _answer_between,
+    "new_between": _answer_new,
     "changed_since": _answer_changed,
     "summarise": _answer_summarise,
     "similar_situations": _answer_similar,

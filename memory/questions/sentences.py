@@ -9,6 +9,8 @@ from memory.questions.answers import (
     THAT_LEFT,
     Answer,
     DrivePose,
+    Happened,
+    HowMany,
     HowOften,
     SearchResult,
     Sighting,
@@ -18,25 +20,45 @@ from memory.questions.answers import (
     quoted,
 )
 from memory.questions.asking import Questions
-from memory.questions.comparisons import Distance
-from memory.questions.measuring import time_of
+from memory.questions.boxes import box_of
+from memory.questions.comparisons import Distance, Related
+from memory.questions.measuring import is_place_name, room_meant, time_of
 from memory.questions.places import areas_around
+from memory.questions.ranking import Ordering
 from memory.questions.reading.arguments import metres_in
 from memory.questions.reading.refusals import EXAMPLES, TOO_MANY
 from memory.questions.reading.understanding import ParsedQuestion
+from memory.questions.visits import DAY_NS
 from memory.terms import fold
-from memory.types import Memory
-from memory.wording.words import counted, duration, listed, moment, name, plural, point
+from memory.types import AWAY, Memory
+from memory.wording.words import (
+    DAY_S,
+    STATE_WORDS,
+    counted,
+    duration,
+    listed,
+    moment,
+    name,
+    plural,
+    point,
+)
+
+#: Seconds of the units that questions ask for.
+_SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": DAY_S, "weeks": 7 * DAY_S}
 
 
 def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
     """Return the sentence of an answer. If nothing was found, add what the store has."""
     sentence = str(found)
     if not sentence.startswith("No memor"):
-        return f"{sentence}{_area_sentence(questions, found)}{_extent_sentence(parsed, found)}"
+        extent = _extent_sentence(parsed, found)
+        after = f"{_area_sentence(questions, found)}{extent}{_caption_sentence(questions, parsed, found)}"
+        return f"{_amount_first(parsed, found)}{sentence}{after}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
     words = words.removesuffix(THAT_LEFT)
     if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
+        if parsed.described:
+            return f"No caption has the words {quoted(words)}. {_store_contents(questions)}"
         unknown = (
             f"No memories match {quoted(words)}."
             if parsed.typed
@@ -64,14 +86,83 @@ def _extent_sentence(parsed: ParsedQuestion, found: Answer) -> str:
     """Return how long ago an observation was, or a distance in the unit that the question names."""
     if isinstance(found, Distance) and parsed.unit is not None and found.distance_m is not None:
         return f" That is {found.distance_m / metres_in(parsed.unit):.1f} {parsed.unit}."
-    when = None
-    if isinstance(found, Sighting):
-        when = found.time_ns
-    elif isinstance(found, WhenLeft):
-        when = found.last_seen_ns
+    if isinstance(found, Ordering) and parsed.unit is not None and found.first:
+        return f" That is {_in_lengths(found, parsed.unit)}."
+    days = parsed.time_unit in (None, "days")
+    if isinstance(found, HowOften) and parsed.stayed and found.first_ns is not None and days:
+        return f" That is {duration(_span_s(found))} from the first to the last observation."
+    when = _time_of(found)
     if parsed.now_ns is None or when is None or when > parsed.now_ns:
         return ""
-    return f" That is {duration((parsed.now_ns - when) / 1e9)} ago."
+    text = "" if parsed.time_unit else f" That is {duration((parsed.now_ns - when) / 1e9)} ago."
+    memory = found.memory if isinstance(found, Sighting) and parsed.stayed else None
+    if memory is not None and memory.state in AWAY:
+        text += f" It is {STATE_WORDS[memory.state]} now, last seen on {moment(memory.last_sight_ns)}."
+    return text
+
+
+def _in_lengths(found: Ordering, unit: str) -> str:
+    """Return the value of the first object in a unit of length; of a volume, the sides of the box."""
+    box = box_of(found.memories[0]) if found.measure == "size" else None
+    values = (found.first[0].value,) if box is None else (box.length, box.width, box.height)
+    return f"{' x '.join(f'{value / metres_in(unit):.1f}' for value in values)} {unit}"
+
+
+def _caption_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
+    """Return that a word such as *grey* was searched in captions."""
+    what = parsed.what
+    if not isinstance(what, str) or not isinstance(found, Happened | HowMany | Related | SearchResult):
+        return ""
+    plain = isinstance(found, Happened | SearchResult) and " " not in what and not parsed.typed
+    named = questions.label_of(what) or questions.synonym_of(what) or " or " in found.what
+    if not (parsed.described or plain) or named:
+        return ""
+    return f" '{what}' is a description in captions; other properties are not stored."
+
+
+def _amount_first(parsed: ParsedQuestion, found: Answer) -> str:
+    """Return the number of days or hours that a question asks for, to begin the sentence with it.
+
+    Days are those of the calendar in UTC.
+    """
+    unit = parsed.time_unit
+    if unit is None:
+        return ""
+    if isinstance(found, HowOften) and found.first_ns is not None and found.last_ns is not None:
+        if unit != "days":
+            seconds, what = found.total_s, "in view"
+            if parsed.stayed:
+                seconds, what = _span_s(found), "from the first to the last observation"
+            return f"{_in_unit(seconds, unit)} {what}: "
+        if not parsed.stayed:
+            return f"{plural(found.days, 'day')}: "
+        days = plural(found.last_ns // DAY_NS - found.first_ns // DAY_NS + 1, "day")
+        return f"{days} from the first to the last day, with observations on {found.days}: "
+    when = _time_of(found)
+    if parsed.now_ns is None or when is None or when > parsed.now_ns:
+        return ""
+    seconds = (parsed.now_ns - when) / 1e9
+    since = "since its first observation" if parsed.stayed else "ago"
+    if unit == "days":
+        days = plural(parsed.now_ns // DAY_NS - when // DAY_NS, "day")
+        return f"{days} {since} by the calendar ({duration(seconds)}): "
+    return f"{_in_unit(seconds, unit)} {since}: "
+
+
+def _time_of(found: Answer) -> int | None:
+    """Return the time of the observation that an answer is about."""
+    if isinstance(found, Sighting):
+        return found.time_ns
+    return found.last_seen_ns if isinstance(found, WhenLeft) else None
+
+
+def _span_s(found: HowOften) -> float:
+    """Return the time from the first to the last observation in seconds."""
+    return ((found.last_ns or 0) - (found.first_ns or 0)) / 1e9
+
+
+def _in_unit(seconds: float, unit: str) -> str:
+    return f"{seconds / _SECONDS[unit]:.1f} {unit}"
 
 
 def mention_of(questions: Questions, words: str) -> Memory | None:
@@ -125,8 +216,16 @@ def _store_contents(questions: Questions, *, timed: bool = False) -> str:
 
 
 def synonyms_note(questions: Questions, parsed: ParsedQuestion) -> str:
-    """Return which words were read as a label that means the same."""
-    words = [word for word in (parsed.what, parsed.beside, parsed.beside_too) if isinstance(word, str)]
-    synonyms = {word: questions.synonym_of(word) for word in words if questions.label_of(word) is None}
+    """Return which words were read as a label or an area that means the same."""
+    sides = parsed.sides or ()
+    named = [
+        each for part in (parsed, *sides) for each in (part.what, part.beside, part.beside_too, part.room)
+    ]
+    words = [word for word in named if isinstance(word, str) and not is_place_name(questions, word)]
+    synonyms = {
+        word: room_meant(questions, word) or questions.synonym_of(word)
+        for word in words
+        if questions.label_of(word) is None
+    }
     notes = [f"'{word}' read as '{label}'" for word, label in synonyms.items() if label is not None]
     return f"({', '.join(notes)}.)" if notes else ""

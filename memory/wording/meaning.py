@@ -14,6 +14,13 @@ from memory.wording.stems import is_cased, stems
 
 #: Maximum labels of a query that are corrected, and maximum labels of a store that are compared.
 MOST_SLIPS, MOST_LABELS = 16, 65536
+#: Names of rooms that mean the same.
+ROOMS = (
+    ("living room", "lounge", "sitting room", "front room", "family room"),
+    ("hallway", "hall", "corridor", "entrance hall", "entryway"), ("bathroom", "washroom"),
+    ("toilet", "wc", "loo", "lavatory", "restroom"), ("bedroom", "sleeping room"), ("study", "home office"),
+    ("garden", "yard", "backyard"), ("basement", "cellar"), ("attic", "loft"), ("pantry", "larder"),
+)  # fmt: skip
 #: Synonyms, used only if the store does not have the word itself.
 SYNONYMS = (
     ("person", "pedestrian", "human", "visitor", "somebody", "someone", "anybody", "anyone", "passer-by",
@@ -26,6 +33,7 @@ SYNONYMS = (
     ("cat", "kitty", "kitten"), ("dog", "doggy", "puppy"),
     ("trash can", "rubbish bin", "garbage can", "dustbin", "bin"),
     ("rug", "carpet"), ("pot plant", "potted plant", "houseplant", "plant"), ("tram", "streetcar", "trolley"),
+    *ROOMS,
 )  # fmt: skip
 #: Words that mean any of several labels, used only if the store does not have the word itself.
 CATEGORIES = {

@@ -48,7 +48,9 @@ _SINCE = pattern(
 )
 _BEFORE = pattern(rf"\b{_SHORT}(?:before|until|till|up to) (?P<when>{_TIME})(?!\w)")
 _AROUND = pattern(rf"\b(?:at )?(?:about|around|roughly|approximately) (?P<when>{_TIME})(?!\w)")
-_DURING = pattern(rf"(?<!\w)(?<!most )(?<!least )(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)")
+_DURING = pattern(
+    rf"(?<!\w)(?<!most )(?<!least )(?<!more )(?<!less )(?:{_DURING_WORDS} )?(?P<when>{_TIME})(?!\w)"
+)
 _PLACE = pattern(
     rf"\b(?:{_WITHIN}|near|nearby|around|close to|next to|beside|at|by|in|on|to|from) {_POINT}"
     rf"(?: within {_RADIUS.replace('radius', 'radius2').replace('unit', 'unit2')})?(?!\w)"
@@ -96,7 +98,7 @@ def arguments_of(words: str, now_ns: int) -> Arguments:
         found.map_id, words = match["map"], f"{words[: match.start()]}{words[match.end() :]}"
     if match := _IN_UNITS.search(words):
         found.unit = match["unit"]
-        words = f"{words[: match.start()]}{words[match.end() :]}"
+        words = f"{words[: match.start()].rstrip(', ')}{words[match.end() :]}"
     words = _take_time(with_clocks(words), found, now_ns)
     if match := _PLACE.search(words) or ONLY_POINT.match(words):
         parts = match.groupdict()

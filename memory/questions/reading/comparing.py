@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from memory.questions.boxes import Measure, Order, RankMeasure
 from memory.questions.reading.grammar import Chunk, is_past
@@ -33,7 +33,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "less": ("observations", "less"),
 }
 #: Words that ask for the smaller number.
-_LESS = ("fewer", "less", "fewest", "least", "closer", "nearer")
+_LESS = ("fewer", "less", "fewest", "least", "emptiest", "closer", "nearer")
 _SAME = ("as many", "same number")
 
 
@@ -49,6 +49,7 @@ class Comparing:
         yes_no: True if the question is whether the first side wins.
         nth: place in the order of a superlative, 1 for the first.
         maps: True if the maps of the store are compared, not its areas.
+        among: memories of each side: those that are there, all, or those that left.
     """
 
     measure: Measure | RankMeasure
@@ -58,6 +59,7 @@ class Comparing:
     yes_no: bool = False
     nth: int = 1
     maps: bool = False
+    among: Literal["there", "all", "left"] = "there"
 
 
 class Halves(NamedTuple):

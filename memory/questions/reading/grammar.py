@@ -21,6 +21,7 @@ from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")
 _TOKEN = re.compile(r"#?\d+(?:\.\d+)?(?![\w:-])|[,;]|[^\s,;]+")
+_IN_UNITS = re.compile(r"how many (?:different )?(?P<unit>(?:second|minute|hour|day|week)s)\b", re.IGNORECASE)
 #: Contractions, written out.
 _CONTRACTIONS = (
     (re.compile(r"\b(wh\w+|how|that|there|it|he|she)'s\b", re.IGNORECASE), r"\1 is"),
@@ -46,6 +47,7 @@ _OBSERVATIONS = ("memory", "memories", "observation", "observations", "sighting"
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.
 RELATION_OF: Mapping[str, Relation] = {
     "ON": "on",
+    "CARRYING": "carrying",
     "IN": "inside",
     "NEXT": "next to",
     "BETWEEN": "between",
@@ -164,6 +166,12 @@ def is_past(chunks: Sequence[Chunk]) -> bool:
     )
 
 
+def unit_of(chunks: Sequence[Chunk]) -> str | None:
+    """Return the unit of *how many days ago* and *for how many hours*; None for other questions."""
+    said = (_IN_UNITS.search(chunk.text) for chunk in chunks if chunk.kind in ("LONG", "OFTEN", "WHEN"))
+    return next((found["unit"].lower() for found in said if found is not None), None)
+
+
 def holds_function_word(label: str) -> bool:
     """Return True if a label has a word that questions are made of, such as ``stop at line``."""
     return any((fold(token),) in PHRASES for token in _TOKEN.findall(label))
@@ -232,6 +240,8 @@ _INTENTS = (
     Intent("seen_before", "SEE|KNOW|CHANGE THIS", target=False, first="DO|HAVE|BE"),
     Intent("seen_before", "SEE|KNOW ID EVER"),
     Intent("most", "WHERE|WHICH MOST", target=True, also="WHERE|MOST"),
+    Intent("most", "WHERE|WHICH MOST ANYTHING", target=False, also="WHERE|MOST"),
+    Intent("most", "WHERE EMPTIEST BE", target=False, landmark=False, also="WHERE"),
     Intent("how_often", "OFTEN", target=True, also="HAPPEN|APPEAR"),
     Intent("how_often", "LONG SEE", target=True),
     Intent("left", "LONG MOVE|LEFT", target=True),
@@ -279,8 +289,9 @@ _INTENTS = (
 )
 #: Word classes that change the meaning of a question. A row must name them to fit it.
 _MEANINGFUL = frozenset({
-    "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "FIND", "FIRST", "GO", "HAPPEN", "LAST", "LEFT", "LONG", "MOVE",
-    "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "WHEN", "WHERE",
+    "APPEAR", "CHANGE", "COUNT", "DESCRIBE", "DESCRIBED", "EMPTIEST", "FIND", "FIRST", "GO", "HAPPEN", "LAST",
+    "LEFT", "LONG", "MOVE", "MOST", "NEAREST", "OFTEN", "POSITION", "SIMILAR", "SINCE", "STILL", "UNSEEN",
+    "WHEN", "WHERE",
 })  # fmt: skip
 
 

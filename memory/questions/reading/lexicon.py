@@ -62,7 +62,7 @@ _CLASSES: Mapping[str, str] = {
     "STAY": """
         got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
         sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
-        hung, stored away, hiding, hidden, resting, sleeping
+        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping
     """,
     "LEFT": "left, leave, leaving",
     "MOVE": """
@@ -109,8 +109,19 @@ _CLASSES: Mapping[str, str] = {
         tallest, widest, narrowest, highest, lowest, fastest, slowest, oldest, newest, most often, most
         frequently, the most often, the most frequently, least often, least frequently, the least often, the
         least frequently, least recently, most times, the most times, fewest times, the fewest times, for the
-        longest time, the longest time, longest time, for the shortest time, the shortest time, shortest time
+        longest time, longest ago, the longest ago, the longest time ago, for the longest, in the longest
+        time, the longest time, longest time, for the shortest time, the shortest time, shortest time
     """,
+    "UNSEEN": """
+        unseen, unvisited, unobserved, undetected, gone unseen, been unseen, gone unvisited, gone unnoticed,
+        gone undetected
+    """,
+    "EMPTIEST": """
+        emptiest, fullest, the emptiest, the fullest, most crowded, least crowded, the most crowded, the least
+        crowded
+    """,
+    "DESCRIBED": "described as, described with, captioned as, captioned, whose caption says",
+    "CARRYING": "carrying, supporting",
     "STILL": "status of, state of, still",
     "FIRST": "first, for the first time, the first time, first time, earliest",
     "LAST": """
@@ -178,6 +189,7 @@ _CLASSES: Mapping[str, str] = {
         bigger, larger, smaller, taller, longer, wider, narrower, higher, lower, faster, slower, older,
         newer, more often, less often, more frequently, less frequently
     """,
+    "RECENT": "more recently, less recently, later, sooner",
     "THAN": "than",
     "ATTRIBUTE": """
         color, colour, size, weight, owner, brand, make, price, age, material, shape, temperature, height,

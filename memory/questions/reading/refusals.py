@@ -38,7 +38,7 @@ _REASONS: dict[str, str] = {
         " right of, in front of and behind. Ask for example: 'what is next to the {thing}?'"
     ),
     **dict.fromkeys(
-        ("COMPARE", "MORE", "CLOSER", "QUANTITY", "THAN"),
+        ("COMPARE", "MORE", "CLOSER", "QUANTITY", "RECENT", "THAN"),
         "'{word}' compares two named objects, or counts in two places or times, and nothing else. Ask for"
         " example: 'are there more {thing}s today than yesterday?' or 'which {thing} is the largest?'",
     ),

@@ -35,6 +35,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "lowest": ("elevation", "less"),
     "fastest": ("speed", "more"),
     "slowest": ("speed", "less"),
+    "ago": ("last_seen", "less"),
     "oldest": ("first_seen", "less"),
     "newest": ("first_seen", "more"),
     "often": ("observations", "more"),
@@ -106,9 +107,7 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
     if strange or (bool(rest) and rest[0].kind in _YES_NO):
         return None
     words = chunks[at].text.lower().split()
-    measure, order = next(_MEASURES[word] for word in reversed(words) if word in _MEASURES)
-    if {"least", "shortest"} & set(words):
-        order = "less"
+    measure, order = measure_of(chunks[at].text)
     staying = words[-1] == "longest" and not _names(chunks[at + 1 :])
     if staying:
         # "Has been there the longest" is about time, "the longest table" about its shape.
@@ -116,6 +115,13 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
             return None
         measure, order = "first_seen", "less"
     return Superlative(measure, order, _nth(chunks[at].text), _means_rooms(rest), staying, rest)
+
+
+def measure_of(words: str) -> tuple[RankMeasure, Order]:
+    """Return the measure of a superlative, and whether it means the most or the least."""
+    said = words.lower().split()
+    measure, order = next(_MEASURES[word] for word in reversed(said) if word in _MEASURES)
+    return measure, "less" if {"least", "shortest"} & set(said) else order
 
 
 def who_as_what(chunks: list[Chunk]) -> list[Chunk]:
@@ -162,7 +168,9 @@ def _is_superlative(chunks: Sequence[Chunk], place: int) -> bool:
     if chunk.kind == "FIRST" and chunk.text.lower() in ("first", "earliest"):
         seen = any(each.kind == "SEE" for each in chunks)
         return (
-            seen and not _names(after, "NOUN") and any(each.kind in ("WHAT", "ANYTHING") for each in chunks)
+            seen
+            and not _names(after, "NOUN")
+            and any(each.kind in ("WHAT", "WHICH", "ANYTHING") for each in chunks)
         )
     if _means_rooms([*chunks[:place], *after]):
         return not _names(after)

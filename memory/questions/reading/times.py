@@ -58,7 +58,7 @@ _MONTH_DAY = (
 )
 #: Pattern of a day.
 DATE = (
-    rf"{_MONTH_DAY}|"
+    rf"(?:{_either(_WEEKDAYS)}),? (?:the )?(?:{_MONTH_DAY}|\d{{1,2}}(?:st|nd|rd|th))|{_MONTH_DAY}|"
     r"the \d{1,2}(?:st|nd|rd|th)(?! \w+ (?:time|one))|"
     r"today|(?:the )?day before yesterday|yesterday|\d{4}-\d{2}-\d{2}"
     rf"|(?:last |this )?(?:{_either(_WEEKDAYS)})"
@@ -168,15 +168,19 @@ def until_now(first_ns: int) -> Span:
 
 def _day(words: str, today: int) -> int:
     """Return the first nanosecond of a day."""
+    weekday, _, rest = words.partition(" ")
+    if weekday.strip(",") in _WEEKDAYS and rest:
+        start = _day(rest if "the " in rest or _month_of(rest) else f"the {rest}", today)
+        if (start // _DAY + 3) % 7 != _WEEKDAYS.index(weekday.strip(",")):
+            raise ValueError(f"'{rest}' is no {weekday.strip(',').capitalize()}. Ask for one of the two")
+        return start
     if words == "today":
         return today
     if words == "yesterday":
         return today - _DAY
     if words.endswith("before yesterday"):
         return today - 2 * _DAY
-    month = next(
-        (number for number, name in enumerate(_MONTHS, 1) if re.search(rf"\b{name[:3]}", words)), None
-    )
+    month = _month_of(words)
     if month is not None:
         return _month_day(words, month, today)
     if words[0].isdecimal():
@@ -186,6 +190,13 @@ def _day(words: str, today: int) -> int:
     named = next(number for number, name in enumerate(_WEEKDAYS) if name.startswith(words.split()[-1][:3]))
     back = ((today // _DAY + 3) % 7 - named) % 7
     return today - (7 if back == 0 and words.startswith("last") else back) * _DAY
+
+
+def _month_of(words: str) -> int | None:
+    """Return the number of the month in the words of a day, or ``None``."""
+    return next(
+        (number for number, name in enumerate(_MONTHS, 1) if re.search(rf"\b{name[:3]}", words)), None
+    )
 
 
 def _calendar(words: str, today: int, now_ns: int) -> Span:

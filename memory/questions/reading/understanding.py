@@ -23,7 +23,18 @@ from memory.questions.reading.comparing import (
     halves_of,
     order_of,
 )
-from memory.questions.reading.grammar import RELATION_OF, Chunk, Parse, chunks_of, is_past, parse
+from memory.questions.reading.firsts import first_sightings
+from memory.questions.reading.grammar import (
+    RELATION_OF,
+    Chunk,
+    Parse,
+    chunks_of,
+    is_past,
+    parse,
+    unit_of,
+)
+from memory.questions.reading.pairs import pair_of
+from memory.questions.reading.phrases import rephrased
 from memory.questions.reading.refusals import (
     LEFT_IN_A_TIME,
     NO_ROBOT,
@@ -31,6 +42,7 @@ from memory.questions.reading.refusals import (
     WHO_IS,
     reason_of,
 )
+from memory.questions.reading.rewording import reworded
 from memory.questions.reading.robot import own_place
 from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
 from memory.questions.reading.times import Span
@@ -90,8 +102,11 @@ class ParsedQuestion:
         inside: the place means a room or area, not what is around it.
         nearest: of several objects, the one closest to the place is meant.
         past: the question is what was there, not what is.
+        described: ``what`` is a word of captions, such as *grey* of *anything grey*.
         many: the question is where several objects are.
         now_ns: the moment of the question, if it asks how long ago something was.
+        time_unit: unit of the duration that is asked for: hours, days.
+        stayed: the question is how long something was there, not how long it was seen.
         kinds, states: any of them.
         changes: any of new, gone and moved.
         typed: the words, if they have no intent.
@@ -119,8 +134,11 @@ class ParsedQuestion:
     inside: bool = False
     nearest: bool = False
     past: bool = False
+    described: bool = False
     many: bool = False
     now_ns: int | None = None
+    time_unit: str | None = None
+    stayed: bool = False
     kinds: tuple[Kind, ...] | None = None
     states: tuple[State, ...] | None = None
     changes: tuple[Change, ...] | None = None
@@ -135,8 +153,11 @@ class ParsedQuestion:
             "inside",
             "nearest",
             "past",
+            "described",
             "many",
             "now_ns",
+            "time_unit",
+            "stayed",
             "kinds",
             "states",
             "changes",
@@ -171,6 +192,7 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(ENDS)
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
+    words = reworded(words)
     if "? " in words:
         return ParsedQuestion("search", what=words, typed=words, problem=ONE_AT_A_TIME)
     counts = _compared_counts(words, now_ns, names)
@@ -195,7 +217,12 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return _completed(found, now_ns)
     if _compare(rest, found, names):
         return found
-    parsed, superlative = _parsed(who_as_what(chunks_of(_spelt(rest), names)))
+    chunks, found.described = rephrased(who_as_what(chunks_of(_spelt(rest), names)))
+    firsts = None
+    if found.between is not None or found.since is not None:
+        over = found.between is not None and found.between.last < now_ns
+        firsts = first_sightings(chunks, over=over)
+    parsed, superlative = _parsed(chunks) if firsts is None else (firsts, None)
     found.problem = reason_of(parsed, words)
     if found.problem is not None or parsed.question is None:
         return ParsedQuestion("search", what=words, typed=words, problem=found.problem, nouns=parsed.nouns)
@@ -207,6 +234,8 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.robot = "nearby"
     if _asks_age(parsed):
         found.now_ns = now_ns
+    found.time_unit = unit_of(parsed.functions)
+    found.stayed = parsed.has("LONG") and not parsed.has("SEE", "MOVE", "LEFT")
     if superlative is not None:
         found.comparing = Comparing(superlative.measure, superlative.order, (), nth=superlative.nth)
         found.kinds = ("place",) if superlative.rooms else None
@@ -222,7 +251,9 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.question = "related"
         return found
     if parsed.question == "most":
-        order = order_of(_text_of(parsed, "MOST"))
+        order = order_of(_text_of(parsed, "MOST") or _text_of(parsed, "EMPTIEST"))
+        if parsed.target is None:
+            found.kinds = ("object",)
         maps = _text_of(parsed, "WHERE").lower().endswith(_MAPS)
         found.question, found.comparing = "compare", Comparing("count", order, (), maps=maps)
         return found
@@ -230,6 +261,8 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         found.states = AWAY
     if parsed.question == "search" and parsed.has("STILL"):
         found.states = ("present",)
+    if parsed.question == "new_between" and found.between is None:
+        found.between, found.since = Span(found.since or 0, LATEST), None
     if parsed.question == "changed_since":
         found.changes = _changes_of(parsed)
     if parsed.question == "first_seen" and parsed.has("LONG") and found.past and not parsed.has("HAVE"):
@@ -339,7 +372,8 @@ def _compare(rest: str, found: ParsedQuestion, names: Collection[str]) -> bool:
         found.question, found.what = "distance", _object(ends[0])
         found.beside = _object(ends[1]) if len(ends) == 2 else None
         return len(ends) == 1 or found.near is None
-    comparing = comparing_of(chunks)
+    timed = found.between is not None or found.since is not None
+    comparing = pair_of(chunks, timed=timed) or comparing_of(chunks)
     if comparing is None or found.near is not None:
         return False
     found.question, found.comparing, found.what = "compare", comparing, _object(comparing.anchor)

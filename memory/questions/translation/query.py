@@ -36,6 +36,7 @@ QUESTIONS: Mapping[str, str] = {
     "ranked": "which of what is the first by measure: nearest or farthest from beside or near, largest, seen"
     " most often, seen last",
     "between": "what was seen in a time",
+    "new_between": "what was seen for the first time in a time",
     "changed_since": "what is new, gone or moved since a time",
     "search": "all memories of what",
     "summarise": "a summary of an area, a map or everything",

@@ -6,7 +6,7 @@ import { metres, time } from "./format.js";
 
 const QUESTIONS = {
   last_seen: "where something was last seen", first_seen: "when something was first seen", near: "what is near",
-  between: "what was between two times", changed_since: "what changed", how_often: "how often something was seen",
+  between: "what was between two times", new_between: "what was seen for the first time", changed_since: "what changed", how_often: "how often something was seen",
   how_many: "how many there are",
   left: "when something left", still_there: "whether something is still there", summarise: "a summary",
   similar_situations: "what was similar",

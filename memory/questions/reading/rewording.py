@@ -1,0 +1,114 @@
+"""Rewordings of a question before the grammar reads it: polite words, indirect questions, elapsed times.
+
+Only whole phrases of these lists are taken off, and only at the ends of a question. Other words stay, so an
+unknown object is still refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from memory.questions.reading.arguments import ENDS, pattern
+from memory.questions.reading.lexicon import PHRASES
+from memory.wording import fold
+
+_FRIEND = r"(?:(?:my )?dear|(?:my )?friend|buddy|mate|sir|madam|robot|assistant|there|again)"
+_THANKS = r"(?:many thanks|thanks|thank you|thx|cheers|ta)(?: (?:very|so) much| a lot| in advance| again)?"
+#: Words that a question begins with.
+_ASKING = r"(?:wh\w+|how|is|are|was|were|do|does|did|has|have|can|could|show|tell|any|in which)\b"
+_LEAD = pattern(
+    r"^(?:(?:(?:hi|hey|hello|howdy|dear|greetings|good (?:morning|afternoon|evening|day)|excuse me"
+    r"|pardon(?: me)?|(?:i am |i'm )?(?:so |very )?sorry"
+    r"(?: (?:to|for) (?:bother|disturb|interrupt|trouble)(?:ing)?(?: you)?)?"
+    r"|(?:just )?(?:(?:a|one|another) )?(?:quick|short|small|simple|last) question(?: for you)?"
+    r"|i have (?:a|one) (?:quick |short |small )?question(?: for you)?"
+    r"|(?:just )?out of (?:curiosity|interest)|just curious|be (?:so )?kind(?: enough)?"
+    rf"|do me a favou?r)(?: {_FRIEND})*(?:\s*[,.:;!?-]+\s+|\s+(?=\w)|$)(?:(?:and|but) )?)"
+    rf"|(?:{_THANKS}|{_FRIEND})\s*[,.:;!]+\s+(?={_ASKING}))"
+)
+_TAIL = pattern(
+    rf"(?:\s*[,;.!?-]*\s+(?:{_THANKS}|please|if you (?:can|could|don't mind|know|would|please)|do you know"
+    rf"|can you (?:tell me|help me)|by any chance)|(?:\s*[,;.!?-]+\s+(?:{_FRIEND}|ok|okay))"
+    r"|(?<!the)(?<!my)(?<!a)(?<!your)(?<!of) (?P<dear>dear(?: robot)?|my dear|my friend))\s*$"
+)
+_INSIDE = pattern(r"(?:,\s*)?\b(?:by any chance|kindly)\b(?:\s*,)?")
+#: Requests for an answer, before an indirect question.
+_REQUEST = pattern(
+    r"^(?:(?:please )?(?:(?:would|do) you mind (?:telling|reminding) me|i was wondering|i wonder"
+    r"|i(?:'d| would) (?:like|love|want) to know|i(?: just)? (?:want|need|wanted|needed) to know"
+    r"|let me know(?! when)"
+    r"|any chance(?: that)?(?= you)|do you (?:happen to )?(?:know|remember)"
+    r"|(?:can|could|would|will) you (?:please )?(?:tell|remind|inform) me|(?:tell|remind) me"
+    r"|are you able to (?:tell|remind) me|any idea(?: as to)?|do you have any idea))"
+    r"\s+(?=(?:where|when|how|which|who|if|whether|since when|you)\b)"
+    r"|^(?:please )?(?:check|see|verify|confirm|find out) (?=(?:if|whether) )"
+    r"|^(?:if|whether) you (?:can|could|would|might)(?: please)? (?:tell|remind) me\s+(?=\w)"
+)
+#: *Whether the cat is on the sofa*: the words before the first verb are its subject.
+_WHETHER = pattern(
+    r"^(?:if|whether) (?P<subject>[^,;?]+?) (?P<verb>is|are|was|were|has|have|had) (?P<rest>[^,;?]+)$"
+)
+_ASKS = pattern(r"\b(?:what|where|when|why|which|who|how)\b")
+_HOW_LONG = r"(?P<how>how long|how much time|how many (?:second|minute|hour|day|week)s|what is the time)"
+#: *How long between its first and its last sighting*.
+_ELAPSED = pattern(
+    rf"^{_HOW_LONG}(?: (?:(?:was|is) (?:it|there)|(?:were|are) there|passed|elapsed|went by|lay|lie))?"
+    r"(?: in)? between (?:the |your |its )?first(?: (?:time|sighting|observation|appearance))?"
+    r"(?: of it)? and (?:the |your |its )?(?:last|latest|most recent)"
+    r"(?: (?:time|sighting|observation|appearance)s?)?(?: (?:of|that you saw|when you saw|you saw))?"
+    r"(?: (?P<what>.+))?$"
+)
+
+#: *How many days has it been since you last saw the cat*.
+_SINCE = pattern(
+    r"^how (?P<unit>many (?:seconds|minutes|hours|days|weeks)|long) "
+    r"(?:(?:is it|has it been|have passed|passed|went by) )?since "
+    r"(?=(?:you|we|i|it|the (?:first|last|latest))\b)"
+)
+#: *How many centimetres wide is the table*.
+_SIZED = pattern(
+    r"^how many (?P<unit>(?:milli|centi|kilo)?met(?:re|er)s|inches|feet|yards|[cm]?m) "
+    r"(?P<side>long|wide|tall|high) (?P<what>(?:is|are|was|were) .+)$"
+)
+
+
+def reworded(words: str) -> str:
+    """Return a question without polite words, as a direct question.
+
+    Words of politeness alone stay as they are. The words after *if* and *whether* become a question of their
+    own: *can you tell me if the cat is on the sofa* is *is the cat on the sofa*.
+    """
+    rest = words
+    for _ in range(8):  # "Hi, sorry to bother you, quick question: ..."
+        before = rest
+        rest = _without_tail(_LEAD.sub("", rest, count=1).strip())
+        rest = _REQUEST.sub("", rest, count=1)
+        if rest == before:
+            break
+    rest = " ".join(_INSIDE.sub(" ", rest).split()).rstrip(ENDS)
+    if not rest:
+        return words
+    asked = _WHETHER.match(rest)
+    if asked is not None and rest != words and not _ASKS.search(rest):
+        subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
+        rest = f"{asked['verb']} {subject} {asked['rest']}"
+    rest = _SIZED.sub(r"how \g<side> \g<what> in \g<unit>", rest)
+    rest = _SINCE.sub(r"how \g<unit> ago ", rest)
+    elapsed = _ELAPSED.match(rest)
+    if elapsed is not None:
+        how = elapsed["how"] if "many" in elapsed["how"].lower() else "how long"
+        rest = f"{how} was {elapsed['what'] or 'it'} there"
+    return rest
+
+
+def _without_tail(words: str) -> str:
+    """Return words without polite ones at their end, which name no object there."""
+    found: re.Match[str] | None = _TAIL.search(words)
+    if found is None:
+        return words
+    rest = words[: found.start()]
+    before = fold(rest.split()[-1]) if rest.split() else ""
+    # "Where is my dear friend" is no address.
+    if found["dear"] and PHRASES.get((before,), "NOUN") not in ("NOUN", "THERE", "STAY", "SEE"):
+        return words
+    return rest.strip()
