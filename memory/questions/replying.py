@@ -32,8 +32,11 @@ from memory.questions.measuring import (
     answer_related,
     time_of,
 )
-from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion, by_distance
+from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
+from memory.questions.relations import MOST_RANKED
+from memory.questions.selections.answers import AnswerList, Selection
+from memory.questions.selections.evaluation import AskedList, ListOptions, answer_selected
 from memory.questions.sentences import answer_sentence, example_of, mention_of, refusal, synonyms_note
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
@@ -75,11 +78,13 @@ class Reply(NamedTuple):
         parsed: the question with labels of the store.
         sentence: the answer for people.
         answer: one of :mod:`memory.questions.answers`.
+        note: the end of the sentence, which says what the words for a place mean.
     """
 
     parsed: ParsedQuestion
     sentence: str
     answer: Answer
+    note: str = ""
 
 
 def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | None = None) -> Reply:
@@ -91,6 +96,11 @@ def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | 
         DimensionError: the vector has another length than those of the store.
     """
     options = options or ReplyOptions()
+    if parsed.parts:
+        parts = [replace(part, map_id=part.map_id or parsed.map_id) for part in parsed.parts]
+        replies = [reply(questions, part, options) for part in parts]
+        answers = AnswerList(tuple(found.answer for found in replies))
+        return Reply(parsed, " ".join(found.sentence for found in replies), answers)
     plain = _reply(questions, parsed, options)
     note = synonyms_note(questions, parsed)
     return plain._replace(sentence=f"{plain.sentence} {note}") if note else plain
@@ -164,7 +174,7 @@ def _reply_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpti
     means = "In" if parsed.inside and place.kind == "place" else "Near"
     within = "Distances are from" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
-    return Reply(parsed, f"{answer_sentence(questions, parsed, found)} {note}", found)
+    return Reply(parsed, f"{answer_sentence(questions, parsed, found)} {note}", found, note)
 
 
 def _half_way_m(questions: Questions, place: Memory) -> float:
@@ -384,6 +394,33 @@ def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: Repl
     return replace(found, past=parsed.past)
 
 
+def _answer_select(
+    questions: Questions, parsed: ParsedQuestion, options: ReplyOptions, k: int | None = None
+) -> Selection:
+    """Return the memories of a list that meet conditions."""
+
+    def ask(asked: ParsedQuestion) -> AskedList:
+        found = reply(questions, asked, ReplyOptions(k=MOST_RANKED, pose=options.pose))
+        notes = (*getattr(found.answer, "notes", ()), *([found.note] if found.note else []))
+        return AskedList(found.answer, notes, found.sentence)
+
+    where = _limits_in_words(replace(parsed, between=None, since=None))
+    if parsed.relation is not None:
+        where = f" {parsed.relation} {parsed.beside if parsed.beside is not None else 'the robot'}{where}"
+    of = ListOptions(
+        options.pose, options.labels, options.kinds, options.states, options.k if k is None else k, where
+    )
+    return answer_selected(questions, parsed, of, ask)
+
+
+def _answer_ranked(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    if not parsed.conditions:
+        return answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
+    chosen = _answer_select(questions, parsed, options, MOST_RANKED)
+    found = answer_ranked(questions, parsed, options.pose, options.kinds, options.k, chosen.memories)
+    return replace(found, place=f"{found.place} {' and '.join(chosen.conditions)}")
+
+
 def _object_of(parsed: ParsedQuestion) -> Any:
     if parsed.what is None:
         raise QuestionError(
@@ -417,6 +454,7 @@ _SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
     "related": (*_PLACE_PARTS, *_TIME_PARTS),
     "distance": _PLACE_PARTS,
     "ranked": (*_PLACE_PARTS, *_TIME_PARTS),
+    "select": (*_PLACE_PARTS, *_TIME_PARTS),
     "compare": (*_TIME_PARTS, "area"),
 }
 _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
@@ -436,9 +474,8 @@ _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer
     "pose_to": _answer_pose_to,
     "search": _answer_search,
     "related": lambda questions, parsed, options: answer_related(questions, parsed, options.pose, options.k),
-    "ranked": lambda questions, parsed, options: answer_ranked(
-        questions, parsed, options.pose, options.kinds, options.k
-    ),
+    "ranked": _answer_ranked,
+    "select": _answer_select,
     "distance": lambda questions, parsed, _: answer_distance(questions, parsed),
     "compare": lambda questions, parsed, options: answer_comparison(
         questions, parsed, lambda side: reply(questions, side, options).answer

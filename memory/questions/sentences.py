@@ -22,8 +22,8 @@ from memory.questions.comparisons import Distance
 from memory.questions.measuring import time_of
 from memory.questions.places import areas_around
 from memory.questions.reading.arguments import metres_in
+from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.reading.refusals import EXAMPLES, TOO_MANY
-from memory.questions.reading.understanding import ParsedQuestion
 from memory.terms import fold
 from memory.types import Memory
 from memory.wording.words import counted, duration, listed, moment, name, plural, point

@@ -30,6 +30,7 @@ from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.guarantee.conformal import Guarantee
 from memory.questions.ranking import Ordering
 from memory.questions.recognising import SeenBefore
+from memory.questions.selections.answers import AnswerList, Selection
 from memory.types import Hit, Memory, State
 
 
@@ -150,6 +151,8 @@ class AskAnswer:
         | SeenBefore
         | DrivePose
         | SearchResult
+        | Selection
+        | AnswerList
     )
     understood: dict[str, Any]
     guarantee: Annotated[
