@@ -158,7 +158,7 @@ def _compared(chunks: Sequence[Chunk], at: int, now_ns: int) -> BoundFound | Non
     measure, order = COMPARED_MEASURES[said.split()[0]]
     bound: Bound = "less" if order == "less" else "more"
     if amount is None:
-        if end < len(chunks) and chunks[end].kind in PREPOSITIONS:
+        if words.lower() in _SIDES or (end < len(chunks) and chunks[end].kind in PREPOSITIONS):
             return None  # "Taller than the table in the kitchen": the place of the table, or of the list.
         found = Condition(_words(chunks[at:end]), measure=measure, bound=bound, anchor=words)
         return BoundFound((found,), end, "")

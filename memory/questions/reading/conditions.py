@@ -73,6 +73,7 @@ def selection_of(
     return (
         _no_longer(chunks, understand)
         or _quantified(chunks, now_ns, understand)
+        or _measured(chunks, now_ns, understand)
         or _limited(chunks, now_ns, understand)
     )
 
@@ -115,7 +116,7 @@ def _no_longer(chunks: Sequence[Chunk], understand: Understand) -> ParsedQuestio
         place = rest[1:] if rest[0].kind in ("HERE", "THERE") else rest
         return understand(_text([*start, Chunk("MOVE", "gone"), *place]))
     left = Condition("no longer there", (ParsedQuestion("select", states=AWAY),))
-    return as_list(understand(_text([*start, *rest])), left)
+    return as_list(replace(understand(_text([*start, *rest])), states=None), left)
 
 
 def _quantified(chunks: Sequence[Chunk], now_ns: int, understand: Understand) -> ParsedQuestion | None:
@@ -158,6 +159,25 @@ def _quantified(chunks: Sequence[Chunk], now_ns: int, understand: Understand) ->
     quantifier = _QUANTIFIERS.get(chunks[mark].text.lower(), "all")
     limited = _with_conditions(domain, conditions)
     return None if limited is None else replace(limited, quantifier=quantifier)
+
+
+def _measured(chunks: Sequence[Chunk], now_ns: int, understand: Understand) -> ParsedQuestion | None:
+    """Return *is the fridge taller than 1 m* as the fridge, and the condition *taller than 1 m*."""
+    kinds = [chunk.kind for chunk in chunks]
+    at = kinds.index("NOUN") + 1 if "NOUN" in kinds else 0
+    if at == 0 or kinds[0] not in _YES_NO or not set(kinds[1 : at - 1]) <= {"DET", "FILLER"}:
+        return None
+    noun = chunks[at - 1]
+    while at < len(chunks) and kinds[at] in (*_BEFORE, "HERE", "SEE", "THERE"):
+        at += 1
+    bound = bound_at(chunks, at, now_ns) if at < len(chunks) else None
+    if bound is None or bound.end < len(chunks) or bound.rest or bound.conditions[0].value is None:
+        return None  # Two objects are compared by other rules.
+    domain = as_list(understand(f"which {noun.text}"))
+    if domain is None or domain.what is None or domain.conditions or domain.states is not None:
+        return None
+    limited = as_list(domain, *bound.conditions)
+    return None if limited is None else replace(limited, quantifier="all")
 
 
 def _end_of_place(chunks: Sequence[Chunk], start: int) -> int:
@@ -394,13 +414,15 @@ def _clause(
         return _moved(part, words, understand, inverted=inverted)
     if first in PREPOSITIONS and kinds <= _IN_PLACES:
         found = _places(part, understand, negated=inverted)
+    if found is not None:
+        pass
     elif first == "SEE":
         later = _later(part[1:], now_ns) if inverted else None
         seen = _seen(part[1:], understand) if later is None else ParsedQuestion("select", between=later)
         found = None if seen is None else (seen,)
         after = "" if later is None else f" (after {moment(later.first)})"
         words = f"{'not ' if inverted else ''}seen {_text(part[1:])}{after}"
-    elif first in ("CLAUSE", "LAST", "THERE", "THIS") or (first == "NOUN" and len(part) == 1):
+    elif first in ("CLAUSE", "LAST", "THERE", "THIS", *PREPOSITIONS) or (first == "NOUN" and len(part) == 1):
         seen = _seen(part[1:] if first == "THERE" else part, understand)
         found = None if seen is None or _is_placed(seen) else (seen,)
         words = f"{'not ' if inverted else ''}seen {_text(part[1:] if first == 'THERE' else part)}"
@@ -415,12 +437,25 @@ def _places(
 ) -> tuple[ParsedQuestion, ...] | None:
     """Return the questions for what is at a place, or at any of several."""
     joins = {chunk.text.lower() for chunk in part if chunk.kind == "AND"}
-    texts = one_by_one(part)
+    texts = _places_joined(part) or one_by_one(part)
+    if not texts and sum(chunk.kind in PREPOSITIONS for chunk in part) > 1:
+        return None  # "Next to the table in the kitchen": the place of the table, or of the list.
     if texts and not negated and "or" not in joins:
         return None  # Nothing is in two rooms at once.
     found = [as_list(understand(f"what is {text}")) for text in texts or [_text(part)]]
     placed = [each for each in found if each is not None and each.what is None and _is_placed(each)]
     return tuple(placed) if len(placed) == len(found) else None
+
+
+def _places_joined(part: Sequence[Chunk]) -> list[str]:
+    """Return the places of *in the kitchen or near the table*, one each; empty if *and* joins no places."""
+    cuts = [place for place, chunk in enumerate(part) if chunk.kind == "AND"]
+    ends = list(zip([0, *(cut + 1 for cut in cuts)], [*cuts, len(part)], strict=True))
+    groups = [part[start:end] for start, end in ends]
+    joined = len(groups) > 1 and all(
+        group and group[0].kind in PREPOSITIONS - {"BETWEEN"} for group in groups
+    )
+    return [_text(group) for group in groups] if joined else []
 
 
 def _moved(

@@ -145,6 +145,9 @@ def one_by_one(chunks: Sequence[Chunk]) -> list[str]:
     if set(joins) <= {","} or not set(joins) <= set(_JOINERS) or (both and "or" not in joins):
         return []  # What is near both of two objects is not what is near each.
     start = [chunk for chunk in chunks[: run[0]] if chunk.text.lower() not in _STRESSES]
+    bare = [place for place in run if not _article(chunks, place)]
+    if before in PREPOSITIONS and bare and run[0] not in bare:
+        return []  # "Near the bakery or red" has one place.
     if _shares_a_noun(chunks, run) or any(chunk.kind == "NOT" for chunk in start):
         return []
     while start and start[-1].kind == "DET":

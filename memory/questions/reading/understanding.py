@@ -87,13 +87,14 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     def read(part: str) -> ParsedQuestion:
         return understand(part, now_ns, names)
 
-    several = several_of(words, names, read)
+    plain = _MEMORY.sub(r"#\1", words)
+    several = several_of(plain, names, read)
     if several is not None:
         return several
-    if "? " in words or drops_a_question(words, names):
+    if "? " in words or drops_a_question(plain, names):
         return ParsedQuestion("search", what=words, typed=words, problem=ONE_AT_A_TIME)
-    found = selection_of(words, now_ns, names, read) or _understand(words, now_ns, names)
-    return found if found.problem is None else objects_of(words, names, read) or found
+    found = selection_of(plain, now_ns, names, read) or _understand(words, now_ns, names)
+    return found if found.problem is None else objects_of(plain, names, read) or found
 
 
 def _understand(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:

@@ -27,7 +27,7 @@ class Selection(Answer):
         others: objects that do not meet them, up to the limit.
         compared: number of objects of the list.
         unclear: objects of which it is not known, for example because their size is not.
-        values: measured values of ``memories`` in words, if a condition is a bound.
+        values: measured values of ``memories`` and then ``others`` in words, if a condition is a bound.
         left: number of objects of the list that left, and so do not count.
         notes: what the words of the conditions mean.
     """
@@ -80,10 +80,11 @@ class Selection(Answer):
 
     def _listed(self, memories: tuple[Memory, ...], total: int) -> str:
         """Return memories with their places, values and states."""
-        values = dict(zip((memory.id for memory in self.memories), self.values, strict=False))
+        measured = (memory.id for memory in (*self.memories, *self.others))
+        values = dict(zip(measured, self.values, strict=False))
         parts = []
         for memory in memories:
-            value = f", {values[memory.id]}" if memory.id in values else ""
+            value = f", {values[memory.id]}" if values.get(memory.id) else ""
             state = f", {STATE_WORDS[memory.state]} now" if memory.state in AWAY else ""
             parts.append(f"{name(memory)} at {point(memory.position)}{value}{state}")
         return listed(parts, total=total)

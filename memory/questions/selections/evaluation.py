@@ -108,7 +108,7 @@ def answer_selected(
         others=tuple(others[: options.k]),
         compared=len(meeting) + len(others) + len(unclear),
         unclear=tuple(unclear[: options.k]),
-        values=() if value is None else tuple(value(memory) for memory in shown),
+        values=() if value is None else tuple(value(memory) for memory in (*shown, *others[: options.k])),
         left=found.left,
         notes=tuple(dict.fromkeys((*means, *(note for each in judged for note in each.notes)))),
     )

@@ -30,7 +30,7 @@ from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.guarantee.conformal import Guarantee
 from memory.questions.ranking import Ordering
 from memory.questions.recognising import SeenBefore
-from memory.questions.selections.answers import AnswerList, Selection
+from memory.questions.selections.answers import Selection
 from memory.types import Hit, Memory, State
 
 
@@ -129,6 +129,14 @@ class LocateAnswer:
 
 
 @dataclass(frozen=True)
+class AnswerParts:
+    """The answers to the parts of a question, each of them as the answer of a question alone."""
+
+    question: Literal["several"]
+    answers: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class AskAnswer:
     """The answer as a sentence and in parts, and the parsed question."""
 
@@ -152,7 +160,7 @@ class AskAnswer:
         | DrivePose
         | SearchResult
         | Selection
-        | AnswerList
+        | AnswerParts
     )
     understood: dict[str, Any]
     guarantee: Annotated[

@@ -36,6 +36,7 @@ export function memoriesOf(parts) {
   const changed = parts.changed ?? parts;
   for (const role of ["new", "gone", "moved"]) for (const memory of many(changed[role])) take(memory, role);
   for (const memory of many(parts.important)) take(memory, "important");
+  for (const answer of many(parts.answers)) for (const [memory, role] of memoriesOf(answer)) take(memory, role);
   return [...found.values()];
 }
 
