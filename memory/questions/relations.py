@@ -52,7 +52,7 @@ class _Wanted(NamedTuple):
     states: Sequence[State] | None
 
 
-class Candidates(NamedTuple):
+class CandidateList(NamedTuple):
     """The memories of a list, and the words of the object that it is about."""
 
     words: str
@@ -345,7 +345,7 @@ class SpatialQuestions:
         *,
         past: bool = False,
         origin: tuple[float, ...] | None = None,
-    ) -> Candidates:
+    ) -> CandidateList:
         """Return the memories that superlatives and conditions compare.
 
         Args:
@@ -364,7 +364,7 @@ class SpatialQuestions:
             words = meant.words
             if meant.ids is not None:
                 only = meant._replace(filter=replace(meant.filter, region=limits.region))
-                return Candidates(words, self._meanings.memories(only, newest_first=True))
+                return CandidateList(words, self._meanings.memories(only, newest_first=True))
             limits = replace(limits, labels=limits.labels or meant.filter.labels, text=meant.filter.text)
         if limits.between_ns is not None:
             found, total = self._store.find_seen(limits, limit=MOST_RANKED, vectors=False)
@@ -376,7 +376,7 @@ class SpatialQuestions:
                 found = self._store.find(limits, vectors=False)
             elif origin is not None:
                 query = Query(near=origin[:2], where=limits, k=MOST_LANDMARKS, order="distance")
-                return Candidates(words, [hit.memory for hit in self._store.query(query)])
+                return CandidateList(words, [hit.memory for hit in self._store.query(query)])
         if total > MOST_RANKED:
             raise QuestionError(
                 "what",
@@ -385,7 +385,7 @@ class SpatialQuestions:
             )
         if limits.text is not None:
             found = [memory for memory in found if is_subject(limits.text, memory)]
-        return Candidates(words, found)
+        return CandidateList(words, found)
 
     def _landmarks(self, what: What, map_id: str | None, area: str | None) -> list[tuple[Memory, Box]]:
         """Return the memories of a landmark with their boxes: those that are there, else those that left."""

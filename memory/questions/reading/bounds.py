@@ -10,7 +10,7 @@ from memory.questions.boxes import RankMeasure
 from memory.questions.reading.arguments import LENGTH_UNIT, ONLY_POINT, metres_in, pattern
 from memory.questions.reading.comparing import COMPARED_MEASURES
 from memory.questions.reading.grammar import PREPOSITIONS, Chunk
-from memory.questions.reading.parsed import Bound, Condition, ParsedQuestion
+from memory.questions.reading.parsed import Bound, ObjectCondition, ParsedQuestion
 from memory.questions.reading.times import COUNTS, TIME_UNITS
 
 _NUMBERS = {**COUNTS, "eleven": 11, "once": 1, "twice": 2}
@@ -77,7 +77,7 @@ class BoundFound(NamedTuple):
         rest: words after it that stand in its last chunk.
     """
 
-    conditions: tuple[Condition, ...]
+    conditions: tuple[ObjectCondition, ...]
     end: int
     rest: str
 
@@ -160,7 +160,7 @@ def _compared(chunks: Sequence[Chunk], at: int, now_ns: int) -> BoundFound | Non
     if amount is None:
         if words.lower() in _SIDES or (end < len(chunks) and chunks[end].kind in PREPOSITIONS):
             return None  # "Taller than the table in the kitchen": the place of the table, or of the list.
-        found = Condition(_words(chunks[at:end]), measure=measure, bound=bound, anchor=words)
+        found = ObjectCondition(_words(chunks[at:end]), measure=measure, bound=bound, anchor=words)
         return BoundFound((found,), end, "")
     value = amount.value
     if amount.kind == "time" and (measure == "first_seen" or said == "longer"):
@@ -176,7 +176,7 @@ def _compared(chunks: Sequence[Chunk], at: int, now_ns: int) -> BoundFound | Non
     if not fitting[amount.kind]:
         return None
     words = _words(chunks[at:end], amount.rest)
-    return BoundFound((Condition(words, measure=measure, bound=bound, value=value),), end, amount.rest)
+    return BoundFound((ObjectCondition(words, measure=measure, bound=bound, value=value),), end, amount.rest)
 
 
 def _quantity(chunks: Sequence[Chunk], at: int, bound: Bound, now_ns: int) -> BoundFound | None:
@@ -193,7 +193,7 @@ def _quantity(chunks: Sequence[Chunk], at: int, bound: Bound, now_ns: int) -> Bo
     if not adjective and end < len(chunks) and chunks[end].kind == "ATTRIBUTE":
         adjective, end = chunks[end].text.lower(), end + 1
     if adjective in _SIDES:
-        found = Condition(
+        found = ObjectCondition(
             _words(chunks[at:end], rest), measure=_SIDES[adjective], bound=bound, value=amount.value
         )
         return BoundFound((found,), end, rest)
@@ -214,7 +214,7 @@ def _distance(chunks: Sequence[Chunk], at: int, end: int, bound: Bound, value: f
     near = None if place is None else (float(place["x"]), float(place["y"]))
     anchor = origin if near is None else None
     words = _words(chunks[at:end])
-    found = Condition(words, measure="distance", bound=bound, value=value, near=near, anchor=anchor)
+    found = ObjectCondition(words, measure="distance", bound=bound, value=value, near=near, anchor=anchor)
     return BoundFound((found,), end, "")
 
 
@@ -230,7 +230,7 @@ def _counted(
     start = at if start is None else start
     said = " ".join(chunk.text for chunk in chunks[start:end] if chunk.kind != "SEE")
     words = f"seen {'' if bound != 'exactly' else 'exactly '}{said.removesuffix(amount.rest).strip()}"
-    found = Condition(words, measure="observations", bound=bound, value=amount.value)
+    found = ObjectCondition(words, measure="observations", bound=bound, value=amount.value)
     return BoundFound((found,), end, amount.rest)
 
 
@@ -244,5 +244,5 @@ def _staying(chunks: Sequence[Chunk], at: int, bound: Bound, now_ns: int) -> Bou
     if not kinds & {"THERE", "HERE", "STAY"}:
         return None
     words = f"there for {BOUND_WORDS[bound]} {words}"
-    found = Condition(words, measure="first_seen", bound=_EARLIER[bound], value=now_ns - amount.value)
-    return BoundFound((found, Condition("", (PRESENT,))), end, "")
+    found = ObjectCondition(words, measure="first_seen", bound=_EARLIER[bound], value=now_ns - amount.value)
+    return BoundFound((found, ObjectCondition("", (PRESENT,))), end, "")

@@ -16,7 +16,7 @@ from memory.questions.reading.arguments import LATEST
 from memory.questions.reading.bounds import PRESENT, amount_of, bound_at
 from memory.questions.reading.conjunctions import Understand, joined_chunks_of, one_by_one
 from memory.questions.reading.grammar import PREPOSITIONS, Chunk, chunks_of
-from memory.questions.reading.parsed import Condition, ParsedQuestion, Quantifier
+from memory.questions.reading.parsed import ObjectCondition, ParsedQuestion, Quantifier
 from memory.questions.reading.times import Span, since_of, span_of, until_now
 from memory.types import AWAY
 from memory.wording.words import moment
@@ -47,7 +47,7 @@ _LISTS = ("between", "how_many", "near", "related", "search", "select", "summari
 class _Taken(NamedTuple):
     """Conditions, and the chunks of the question that they take, with words between that stay."""
 
-    conditions: tuple[Condition, ...]
+    conditions: tuple[ObjectCondition, ...]
     start: int
     end: int
     rest: str = ""
@@ -78,7 +78,7 @@ def selection_of(
     )
 
 
-def as_list(found: ParsedQuestion, *conditions: Condition) -> ParsedQuestion | None:
+def as_list(found: ParsedQuestion, *conditions: ObjectCondition) -> ParsedQuestion | None:
     """Return a question as one for a list of objects that meet conditions; ``None`` if it has no list."""
     if found.problem is not None or found.nearest or found.unit is not None or found.quantifier is not None:
         return None
@@ -115,7 +115,7 @@ def _no_longer(chunks: Sequence[Chunk], understand: Understand) -> ParsedQuestio
     if start and start[0].kind in _YES_NO and not any(chunk.kind == "THERE" for chunk in start):
         place = rest[1:] if rest[0].kind in ("HERE", "THERE") else rest
         return understand(_text([*start, Chunk("MOVE", "gone"), *place]))
-    left = Condition("no longer there", (ParsedQuestion("select", states=AWAY),))
+    left = ObjectCondition("no longer there", (ParsedQuestion("select", states=AWAY),))
     return as_list(replace(understand(_text([*start, *rest])), states=None), left)
 
 
@@ -149,7 +149,7 @@ def _quantified(chunks: Sequence[Chunk], now_ns: int, understand: Understand) ->
             return None
         span = domain.between or until_now(domain.since or 0)
         seen = ParsedQuestion("select", between=span)
-        conditions: tuple[Condition, ...] = (Condition(f"seen {between_words(span)}", (seen,)),)
+        conditions: tuple[ObjectCondition, ...] = (ObjectCondition(f"seen {between_words(span)}", (seen,)),)
         domain = replace(domain, between=None, since=None, past=True)
     else:
         found = _clause(clause, now_ns, understand, negated=False)
@@ -192,7 +192,7 @@ def _limited(chunks: Sequence[Chunk], now_ns: int, understand: Understand) -> Pa
     """Return a question for a list, with its conditions; ``None`` if it has none or one is not understood."""
     rest = list(_exception_last(chunks))
     affirmed = chunks[0].kind in _YES_NO
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
     at = 1 if rest[0].kind == "NOT" else 0
     while at < len(rest):
         named = any(chunk.kind in ("ANYTHING", "NOUN") for chunk in rest[:at])
@@ -208,7 +208,7 @@ def _limited(chunks: Sequence[Chunk], now_ns: int, understand: Understand) -> Pa
     return _with_conditions(understand(_text(rest)), conditions)
 
 
-def _with_conditions(found: ParsedQuestion, conditions: tuple[Condition, ...]) -> ParsedQuestion | None:
+def _with_conditions(found: ParsedQuestion, conditions: tuple[ObjectCondition, ...]) -> ParsedQuestion | None:
     """Return a list with conditions. A time limits the list and the places of its conditions alike."""
     placed = [one for each in conditions for one in each.asked if _is_placed(one)]
     if found.between is None and found.since is None:
@@ -313,7 +313,7 @@ def _exception(chunks: list[Chunk], at: int, understand: Understand) -> _Taken |
         return None
     words = _text([Chunk("NOT", "other than"), *part])
     start = at - 1 if at > 1 and chunks[at - 1].kind == "STOP" else at
-    return _Taken((Condition(words, asked, negated=True),), start, end)
+    return _Taken((ObjectCondition(words, asked, negated=True),), start, end)
 
 
 def _named(part: Sequence[Chunk], understand: Understand) -> tuple[ParsedQuestion, ...] | None:
@@ -339,8 +339,8 @@ def _only(chunks: list[Chunk], at: int, understand: Understand) -> _Taken | None
     first, last = asked.between
     words = f"seen only {_text(part)}"
     conditions = (
-        Condition(words, measure="first_seen", bound="at least", value=first),
-        Condition("", measure="last_seen", bound="at most", value=last),
+        ObjectCondition(words, measure="first_seen", bound="at least", value=first),
+        ObjectCondition("", measure="last_seen", bound="at most", value=last),
     )
     return _Taken(conditions, at, end)
 
@@ -385,7 +385,7 @@ def _later(part: Sequence[Chunk], now_ns: int) -> Span | None:
 
 def _clause(
     chunks: Sequence[Chunk], now_ns: int, understand: Understand, *, negated: bool
-) -> tuple[Condition, ...] | None:
+) -> tuple[ObjectCondition, ...] | None:
     """Return the conditions that the words after *not*, or after the objects of *all*, mean."""
     part, staying = list(chunks), False
     while part and part[0].kind in _BEFORE:
@@ -396,7 +396,7 @@ def _clause(
         return None
     inverted = negated != negated_here
     words = f"{'not ' if inverted else ''}{_text(part)}"
-    there = Condition("there", (PRESENT,))
+    there = ObjectCondition("there", (PRESENT,))
     more = (replace(there, words=""),) if staying else ()
     words = f"still {words}" if staying else words
     first, kinds = part[0].kind, {chunk.kind for chunk in part}
@@ -429,7 +429,7 @@ def _clause(
     if found is None and kinds <= {"AND", "DET", "FILLER", "NOUN", "STOP"}:
         found = _named(part, understand)
         words = f"{'not ' if inverted else ''}{_text(part)}"
-    return None if found is None else (Condition(words, found, negated=inverted), *more)
+    return None if found is None else (ObjectCondition(words, found, negated=inverted), *more)
 
 
 def _places(
@@ -460,17 +460,17 @@ def _places_joined(part: Sequence[Chunk]) -> list[str]:
 
 def _moved(
     part: Sequence[Chunk], words: str, understand: Understand, *, inverted: bool
-) -> tuple[Condition, ...] | None:
+) -> tuple[ObjectCondition, ...] | None:
     """Return the condition *moved*; *not moved since Monday* needs an observation before and after."""
-    left = Condition(words, (ParsedQuestion("select", states=AWAY),), negated=inverted)
+    left = ObjectCondition(words, (ParsedQuestion("select", states=AWAY),), negated=inverted)
     if len(part) == 1:
         return (left,)
     seen = _seen(part[1:], understand) if part[1].kind == "CLAUSE" else None
     if seen is None or (seen.since is None and seen.between is None) or _is_placed(seen) or not inverted:
         return None
     since = seen.since if seen.between is None else seen.between.first
-    before = Condition("known before", measure="first_seen", bound="less", value=since)
-    return left, before, Condition("seen since then", (seen,))
+    before = ObjectCondition("known before", measure="first_seen", bound="less", value=since)
+    return left, before, ObjectCondition("seen since then", (seen,))
 
 
 def _text(chunks: Sequence[Chunk]) -> str:

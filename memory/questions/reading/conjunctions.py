@@ -57,7 +57,8 @@ def several_of(words: str, names: Collection[str], understand: Understand) -> Pa
     texts = [part for part in words.split("? ") if part]
     if len(texts) < 2:
         texts = _questions_in(chunks)
-    alone = all(_stands_alone(chunks_of(text, names)) for text in texts)
+    parts = [chunks_of(text, names) for text in texts]
+    alone = all(_asks(part) and _stands_alone(part) for part in parts)
     return _parts(texts, understand) if alone else None
 
 

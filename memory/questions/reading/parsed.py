@@ -24,7 +24,7 @@ QUANTIFIERS: tuple[Quantifier, ...] = get_args(Quantifier)
 
 
 @dataclass(frozen=True)
-class Condition:
+class ObjectCondition:
     """A condition on each object of a list: lists that it has to be in, or a bound of a measure.
 
     Attributes:
@@ -102,7 +102,7 @@ class ParsedQuestion:
     robot: str | None = None
     comparing: Comparing | None = None
     sides: tuple[ParsedQuestion, ParsedQuestion] | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
     quantifier: Quantifier | None = None
     room_of: bool = False
     parts: tuple[ParsedQuestion, ...] = ()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from memory.questions.reading.arguments import pattern
 from memory.questions.reading.conditions import as_list
-from memory.questions.reading.parsed import Condition, ParsedQuestion
+from memory.questions.reading.parsed import ObjectCondition, ParsedQuestion
 
 _SAME = pattern(r"\b(?:from |in )?(?:the )?same (?:room|area) (?:as|with) ")
 _WHERE = pattern(
@@ -53,5 +53,7 @@ def in_room_of(found: ParsedQuestion, room: RoomPhrase, words: str) -> ParsedQue
     found = replace(found, room_of=True)
     if not room.same or found.what is not None:
         return found
-    itself = Condition(f"other than the {what}", (ParsedQuestion("select", what=what),), negated=True)
+    name = f"memory {what}" if isinstance(what, int) else f"the {what}"
+    asked = (ParsedQuestion("select", what=what),)
+    itself = ObjectCondition(f"other than {name}", asked, negated=True)
     return as_list(found, itself) or found

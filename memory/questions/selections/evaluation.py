@@ -16,7 +16,7 @@ from memory.questions.errors import QuestionError
 from memory.questions.measuring import answer_related, area_of, time_of
 from memory.questions.places import circle_of
 from memory.questions.ranking import value_of, value_words
-from memory.questions.reading.parsed import Condition, ParsedQuestion, Quantifier
+from memory.questions.reading.parsed import ObjectCondition, ParsedQuestion, Quantifier
 from memory.questions.relations import MOST_CANDIDATES
 from memory.questions.selections.answers import Selection
 from memory.types import AWAY, STATES, Kind, Memory, State
@@ -171,7 +171,7 @@ def _holds(quantifier: Quantifier | None, groups: dict[bool | None, list[Memory]
 def _judged(
     questions: Questions,
     parsed: ParsedQuestion,
-    condition: Condition,
+    condition: ObjectCondition,
     ask: Callable[[ParsedQuestion], AskedList],
 ) -> _Judged:
     """Return a condition that can be checked."""
@@ -188,7 +188,7 @@ def _judged(
 
 
 def _in_lists(
-    parsed: ParsedQuestion, condition: Condition, ask: Callable[[ParsedQuestion], AskedList]
+    parsed: ParsedQuestion, condition: ObjectCondition, ask: Callable[[ParsedQuestion], AskedList]
 ) -> _Judged:
     """Return the condition that a memory is in one of several lists."""
     ids: set[int | None] = set()
@@ -218,7 +218,7 @@ def _in_lists(
     return _Judged(condition.words, judge, None, tuple(notes))
 
 
-def _bounded(questions: Questions, parsed: ParsedQuestion, condition: Condition) -> _Judged:
+def _bounded(questions: Questions, parsed: ParsedQuestion, condition: ObjectCondition) -> _Judged:
     """Return the condition that a value of a memory is within a bound."""
     measure, span = condition.measure, time_of(parsed)
     if measure is None:
@@ -269,7 +269,7 @@ def _bounded(questions: Questions, parsed: ParsedQuestion, condition: Condition)
     return _Judged(words, judge, said, ())
 
 
-def _unknown(questions: Questions, condition: Condition, anchors: Sequence[Memory]) -> str:
+def _unknown(questions: Questions, condition: ObjectCondition, anchors: Sequence[Memory]) -> str:
     if anchors:
         measure = str(condition.measure).replace("_", " ")
         return (
@@ -280,7 +280,7 @@ def _unknown(questions: Questions, condition: Condition, anchors: Sequence[Memor
 
 
 def _origins(
-    questions: Questions, parsed: ParsedQuestion, condition: Condition, anchors: Sequence[Memory]
+    questions: Questions, parsed: ParsedQuestion, condition: ObjectCondition, anchors: Sequence[Memory]
 ) -> list[tuple[str | None, Sequence[float]]]:
     """Return the maps and points that distances are measured from."""
     if condition.near is not None:

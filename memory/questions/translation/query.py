@@ -22,7 +22,7 @@ from memory.questions.reading.parsed import (
     NEARBY_M,
     QUANTIFIERS,
     Bound,
-    Condition,
+    ObjectCondition,
     ParsedQuestion,
     by_distance,
 )
@@ -202,7 +202,7 @@ def query_of(asked: ParsedQuestion) -> dict[str, Any]:
     return found
 
 
-def _condition_query(condition: Condition) -> dict[str, Any]:
+def _condition_query(condition: ObjectCondition) -> dict[str, Any]:
     """Return a condition as an object of a structured query."""
     negated = {"negated": True} if condition.negated else {}
     if condition.asked:
@@ -220,13 +220,13 @@ def _condition_query(condition: Condition) -> dict[str, Any]:
     return {"measure": condition.measure, "bound": condition.bound, **given, **negated}
 
 
-def _conditions(name: str, value: Any) -> tuple[Condition, ...]:
+def _conditions(name: str, value: Any) -> tuple[ObjectCondition, ...]:
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MOST_CONDITIONS:
         raise QuestionError(name, f"{name} must be a list of 1 to {MOST_CONDITIONS} objects, got {value!r}")
     return tuple(_condition(name, each) for each in value)
 
 
-def _condition(name: str, value: Any) -> Condition:
+def _condition(name: str, value: Any) -> ObjectCondition:
     """Return a condition of a structured query."""
     fields = ", ".join(_CONDITION_FIELDS)
     if not isinstance(value, Mapping) or not set(value) <= set(_CONDITION_FIELDS):
@@ -242,7 +242,7 @@ def _condition(name: str, value: Any) -> Condition:
         if not lists or len(lists) < len(queries):
             raise QuestionError(name, f"the query of a condition must be for a plain list, got {value!r}")
         words = " or ".join(map(_words_of, lists))
-        return Condition(f"{prefix}{words}", lists, negated=negated)
+        return ObjectCondition(f"{prefix}{words}", lists, negated=negated)
     measure, bound = _choice(RANK_MEASURES)(name, value["measure"]), _choice(BOUNDS)(name, value.get("bound"))
     amount, anchor, near = value.get("value"), value.get("anchor"), value.get("near")
     given = [each is not None for each in (amount, anchor, near)]
@@ -263,7 +263,7 @@ def _condition(name: str, value: Any) -> Condition:
     else:
         limit = f"{BOUND_WORDS[bound]} {anchor if amount is None else f'{amount:g}'}{origin}"  # type: ignore[index]
     words = f"{prefix}of {measure.replace('_', ' ')} {limit}"
-    return Condition(words, (), measure, bound, amount, anchor, near, negated)  # type: ignore[arg-type]
+    return ObjectCondition(words, (), measure, bound, amount, anchor, near, negated)  # type: ignore[arg-type]
 
 
 def _words_of(asked: ParsedQuestion) -> str:
@@ -278,11 +278,13 @@ def _words_of(asked: ParsedQuestion) -> str:
     return " ".join(str(part) for part in parts if part)
 
 
-def _excluding(name: str, value: Any) -> tuple[Condition, ...]:
+def _excluding(name: str, value: Any) -> tuple[ObjectCondition, ...]:
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MOST_CONDITIONS:
         raise QuestionError(name, f"{name} must be a list of 1 to {MOST_CONDITIONS} objects, got {value!r}")
     asked = tuple(ParsedQuestion("select", what=_name(name, each)) for each in value)
-    return (Condition(f"other than {' and '.join(str(each.what) for each in asked)}", asked, negated=True),)
+    return (
+        ObjectCondition(f"other than {' and '.join(str(each.what) for each in asked)}", asked, negated=True),
+    )
 
 
 def _name(name: str, value: Any) -> str | int:

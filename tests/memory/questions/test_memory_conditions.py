@@ -160,12 +160,13 @@ def test_quantifiers(questions: Questions, text: str, holds: bool | None, except
     [
         (
             "are all chairs in the kitchen?",
-            "No: 2 of 3 memories of chair are in the kitchen. The exception is chair (memory 3) at (8.0, 1.0).",
+            "No: 2 of 3 memories of chair are in the kitchen. The exception is chair (memory 3) at (8.0,"
+            " 1.0).",
         ),
         (
             "which chairs are taller than the table?",
-            "3 of 3 memories of chair are taller than the table (table (memory 4), 0.75 m): chair (memory 3) at"
-            " (8.0, 1.0), 0.90 m",
+            "3 of 3 memories of chair are taller than the table (table (memory 4), 0.75 m): chair (memory 3)"
+            " at (8.0, 1.0), 0.90 m",
         ),
         (
             "which things in the study are taller than 1 m?",

@@ -12,6 +12,7 @@ const QUESTIONS = {
   similar_situations: "what was similar",
   seen_before: "whether it was seen before", been_here: "whether the robot was here before",
   pose_to: "where to drive to", search: "a search for words", ranked: "which one is the first by a measure",
+  select: "which objects meet the conditions", several: "several questions",
 };
 
 /** Questions that are answered with a number. */
