@@ -122,6 +122,9 @@ def _asks(chunks: Sequence[Chunk]) -> bool:
 def _stands_alone(chunks: Sequence[Chunk]) -> bool:
     """Return True unless words of another question are missing, as in *and how many came*."""
     kinds = {chunk.kind for chunk in chunks}
+    words = [chunk.kind for chunk in chunks if chunk.kind not in ("ALL", "DET", "FILLER", "OF")]
+    if "COUNT" in words and words[words.index("COUNT") + 1 :][:1] not in (["NOUN"], ["ANYTHING"]):
+        return False
     return "NOUN" in kinds or (bool(kinds & {"ANYTHING", "WHAT"}) and not kinds & {"HERE", "THERE", "THIS"})
 
 
