@@ -40,6 +40,10 @@ _BOUNDS = frozenset({"CLOSER", "COMPARE", "QUANTITY"})
 #: Classes that a condition begins with, but a place does not.
 _CLAUSES = frozenset({"LEFT", "MOVE", "NOT", "SEE", "STILL", "THERE", *_BOUNDS})
 _QUANTIFIERS: dict[str, Quantifier] = {"both": "both", "both of": "both", "any of the": "any", "none": "none"}
+#: Classes of what objects do.
+_DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
+#: Verbs of these classes as participles.
+_PARTICIPLES = {"move": "moved", "moves": "moved", "leave": "left", "change": "changed", "changes": "changed"}
 #: Questions whose answer is a list, or the number of a list.
 _LISTS = ("between", "how_many", "near", "related", "search", "select", "summarise")
 
@@ -250,6 +254,8 @@ def _taken_at(chunks: list[Chunk], at: int, now_ns: int, understand: Understand)
     if kind == "NOT" and said in _NEGATIONS:
         end = _end_of(chunks, at + 1)
         found = _clause(chunks[at + 1 : end], now_ns, understand, negated=True)
+        if found is not None and _repeats_a_deed(chunks, at, end, found):
+            return None
         return None if found is None or start is None else _Taken(found, start, end)
     if kind == "NOT" and said == "only":
         only = _only(chunks, at, understand)
@@ -259,6 +265,14 @@ def _taken_at(chunks: list[Chunk], at: int, now_ns: int, understand: Understand)
     if bound is None or start is None:
         return None
     return _Taken(bound.conditions, start, bound.end, bound.rest)
+
+
+def _repeats_a_deed(chunks: Sequence[Chunk], at: int, end: int, found: Sequence[ObjectCondition]) -> bool:
+    """Return True for *moved, but not today*: the time is that of a movement, which the store lacks."""
+    deed = any(chunk.kind in _DEEDS for chunk in chunks[:at])
+    seen = any(chunk.kind == "SEE" for chunk in chunks[at:end])
+    timed = any(one.between is not None or one.since is not None for each in found for one in each.asked)
+    return deed and timed and not seen
 
 
 def _start_of(chunks: Sequence[Chunk], at: int) -> int | None:
@@ -411,6 +425,8 @@ def _clause(
     if len(part) == 1 and first in ("THERE", "HERE"):
         return (replace(there, negated=inverted, words=words),)
     if first in ("MOVE", "LEFT") or (first == "CHANGE" and part[0].text.lower().startswith("change")):
+        part[0] = Chunk(first, _PARTICIPLES.get(part[0].text.lower(), part[0].text))
+        words = f"{'still ' if staying else ''}{'not ' if inverted else ''}{_text(part)}"
         return _moved(part, words, understand, inverted=inverted)
     if first in PREPOSITIONS and kinds <= _IN_PLACES:
         found = _places(part, understand, negated=inverted)

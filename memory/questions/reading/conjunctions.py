@@ -1,7 +1,7 @@
 """Questions about several objects, and several questions in one, as one question each.
 
-*Where are the keys and the phone* is *where are the keys* and *where are the phone*. The parts are answered
-one after the other, so each of them must be understood alone.
+The grammar reads *where are the keys and the phone* as *where are the keys* and *where are the phone*. The
+parts are answered one after the other, so each of them must be understood alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SEPARABLE = (
     "between", "changed_since", "distance", "first_seen", "how_many", "how_often", "last_seen", "left",
     "near", "related", "search", "select", "still_there",
 )  # fmt: skip
-#: Classes of words that relate the objects to each other, so that they cannot be asked one by one.
+#: Classes of words that relate the objects to each other. Such objects have no questions of their own.
 _JOINT = frozenset({
     "BETWEEN", "CLOSER", "COMPARE", "MORE", "MOST", "NEAREST", "QUANTITY", "SIMILAR", "SUPERLATIVE", "THAN",
 })  # fmt: skip
@@ -122,6 +122,9 @@ def _asks(chunks: Sequence[Chunk]) -> bool:
 def _stands_alone(chunks: Sequence[Chunk]) -> bool:
     """Return True unless words of another question are missing, as in *and how many came*."""
     kinds = {chunk.kind for chunk in chunks}
+    words = [chunk.kind for chunk in chunks if chunk.kind not in ("ALL", "DET", "FILLER", "OF")]
+    if "COUNT" in words and words[words.index("COUNT") + 1 :][:1] not in (["NOUN"], ["ANYTHING"]):
+        return False
     return "NOUN" in kinds or (bool(kinds & {"ANYTHING", "WHAT"}) and not kinds & {"HERE", "THERE", "THIS"})
 
 

@@ -53,7 +53,7 @@ class ListOptions(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """The memories of a list, those of which it is not known, and the number of those that left."""
+    """The memories of a list, the unclear ones, and the number of memories that left."""
 
     words: str
     memories: list[Memory]
