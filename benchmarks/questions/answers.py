@@ -16,6 +16,7 @@ the answers that are accepted, separated by spaces:
     m:8.0             a distance in metres
     gone, unknown     the state of the object
     none, refuse      nothing is remembered, or the question is refused
+    at:KEY+12         the accepted answers to the parts of the question
 
 An answer is *refused* if it is an error or says that nothing is remembered, else *wrong* unless accepted.
 """
@@ -55,6 +56,7 @@ from memory.questions.answers import (
 from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.ranking import Ordering
 from memory.questions.replying import Reply, ReplyOptions, reply
+from memory.questions.selections.answers import AnswerList, Selection
 from memory.types import AWAY, Visit
 
 SETS = Path(__file__).parent / "sets"
@@ -248,6 +250,11 @@ def _verdict(answer: Reply | None, case: Case, names: _Names) -> str:
 
 def _accepts(word: str, found: Any, names: _Names) -> bool:
     """Return True if an accepted answer is the one that was given; ``None`` is a refusal."""
+    if isinstance(found, AnswerList) and "+" in word:
+        parts = word.split("+")
+        return len(parts) == len(found.answers) and all(
+            _accepts(part, answer, names) for part, answer in zip(parts, found.answers, strict=True)
+        )
     nothing = found is None or _is_empty(found)
     if word in ("refuse", "none"):
         return nothing
@@ -258,6 +265,8 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
         return abs(far - float(word[2:])) <= _SAME_M
     if isinstance(found, Comparison | Distance):
         return _accepts_number(word, found)
+    if isinstance(found, Selection) and found.quantifier is not None and word in ("yes", "no"):
+        return found.holds is (word == "yes")
     here = (
         not isinstance(found, HowMany)
         or found.between_ns is not None
@@ -276,6 +285,8 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     if word.isdecimal():
         if isinstance(found, Related):
             return int(word) == len(found.memories)
+        if isinstance(found, Selection):
+            return int(word) == found.total
         counts = (found.by_state.get("present", 0), found.memories) if isinstance(found, HowMany) else ()
         return int(word) in counts
     if word == "set:*":
@@ -316,6 +327,10 @@ def _is_empty(found: Any) -> bool:
         return found.distance_m is None
     if isinstance(found, Comparison):
         return any(side.value is None for side in found.sides)
+    if isinstance(found, AnswerList):
+        return all(map(_is_empty, found.answers))
+    if isinstance(found, Selection) and found.holds is not None:
+        return False
     return not _ids_of(found)
 
 

@@ -16,8 +16,10 @@ from memory.questions.answers import (
 from memory.questions.asking import Questions
 from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.ranking import Ordering
+from memory.questions.selections.answers import AnswerList, Selection
 
 __all__ = [
+    "AnswerList",
     "Changed",
     "Comparison",
     "Distance",
@@ -29,6 +31,7 @@ __all__ = [
     "Ordering",
     "Questions",
     "Related",
+    "Selection",
     "Sighting",
     "Similar",
     "StillThere",

@@ -14,11 +14,11 @@ from memory.questions.comparisons import Comparison, Distance, Related, Side, co
 from memory.questions.errors import QuestionError
 from memory.questions.ranking import Ordering
 from memory.questions.reading.comparing import Comparing
+from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion
 from memory.questions.reading.times import until_now
-from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion
 from memory.questions.relations import MOST_CANDIDATES
 from memory.terms import fold
-from memory.types import Kind
+from memory.types import Kind, Memory
 from memory.wording.meaning import ROOMS
 
 
@@ -75,21 +75,25 @@ def answer_related(questions: Questions, parsed: ParsedQuestion, pose: RobotPose
     span = time_of(parsed)
     return questions.related(
         parsed.relation, beside, parsed.beside_too, what=parsed.what, map_id=parsed.map_id, area=parsed.area,
-        between_ns=span, pose=pose, limit=k,
+        between_ns=span, states=parsed.states, pose=pose, limit=k,
     )  # fmt: skip
 
 
 def answer_ranked(
-    questions: Questions, parsed: ParsedQuestion, pose: RobotPose | None, kinds: Sequence[Kind] | None, k: int
+    questions: Questions,
+    parsed: ParsedQuestion,
+    pose: RobotPose | None,
+    kinds: Sequence[Kind] | None,
+    k: int,
+    among: Sequence[Memory] | None = None,
 ) -> Ordering:
-    """Answer a superlative."""
+    """Answer a superlative; ``among`` are the memories that meet its conditions."""
     comparing = parsed.comparing
     if comparing is None or comparing.measure == "count":
         raise QuestionError("measure", "'ranked' needs a measure, such as size or distance")
     if comparing.measure == "distance" and parsed.near is None:
         raise QuestionError("near", "a distance needs a point or an object that it is measured from")
-    among = None
-    if parsed.relation is not None:
+    if among is None and parsed.relation is not None:
         among = answer_related(questions, parsed, pose, MOST_CANDIDATES).memories
     return questions.ranked(
         comparing.measure, comparing.order, parsed.what, nth=comparing.nth, map_id=parsed.map_id,

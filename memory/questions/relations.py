@@ -28,7 +28,7 @@ from memory.questions.boxes import (
 )
 from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
 from memory.questions.errors import QuestionError, pose_missing
-from memory.questions.meaning import Meanings, Target, What
+from memory.questions.meaning import Meanings, Target, What, is_subject
 from memory.questions.places import circle_of
 from memory.questions.ranking import Ordering, ranked, rooms_of, value_of
 from memory.store import MemoryStore
@@ -44,11 +44,19 @@ _THINGS: tuple[Kind, ...] = ("object", "note")
 
 
 class _Wanted(NamedTuple):
-    """The object that is asked for (None: any), its area, and the time in which it was seen (None: now)."""
+    """The object that is asked for (None: any), its area, time (None: now) and states (None: not left)."""
 
     what: What | None
     area: str | None
     between_ns: tuple[int, int] | None
+    states: Sequence[State] | None
+
+
+class CandidateList(NamedTuple):
+    """The memories of a list, and the words of the object that it is about."""
+
+    words: str
+    memories: list[Memory]
 
 
 class _Matches(NamedTuple):
@@ -75,6 +83,7 @@ class SpatialQuestions:
         map_id: str | None = None,
         area: str | None = None,
         between_ns: tuple[int, int] | None = None,
+        states: Sequence[State] | None = None,
         pose: RobotPose | None = None,
         limit: int = 50,
     ) -> Related:
@@ -89,6 +98,7 @@ class SpatialQuestions:
             what: object that is asked for; ``None`` for all.
             map_id, area: where; ``None`` for everywhere.
             between_ns: time in which it was seen; ``None`` for what is there now.
+            states: any of them; ``None`` for what did not leave, or for all in a time.
             pose: x, y in metres and yaw in radians of the robot, for left, right, in front and behind.
             limit: maximum number of memories.
 
@@ -96,7 +106,7 @@ class SpatialQuestions:
             QuestionError: the pose, the second landmark or the size of the landmark is missing.
         """
         words = "" if what is None else self._meanings.of(what, map_id).words
-        wanted = _Wanted(what, area, between_ns)
+        wanted = _Wanted(what, area, between_ns, states)
         if relation in SIDES and pose is None:
             raise QuestionError("text", pose_missing(relation))
         if landmark is None:
@@ -331,7 +341,8 @@ class SpatialQuestions:
             plain: tuple[Kind, ...] = ("object", "event") if past or between_ns else ("object",)
             chosen = tuple(kinds or plain) if what is None or kinds else None
             limits = Filter(kinds=chosen, map_id=map_id, area=area, circle=circle, between_ns=between_ns)
-            among = self._ranked_among(what, limits, None if order == "more" else near, past)
+            origin = None if order == "more" else near
+            among = self.candidates(what, limits, past=past, origin=origin).memories
         found = [memory for memory in among if memory.id != without]
         values = [value_of(memory, measure, order, near, between_ns) for memory in found]
         if found and not any(values):
@@ -349,34 +360,54 @@ class SpatialQuestions:
             most=limit,
         )  # fmt: skip
 
-    def _ranked_among(
-        self, what: What | None, limits: Filter, origin: tuple[float, ...] | None, past: bool
-    ) -> list[Memory]:
-        """Return the memories that a superlative compares; of too many, those nearest to a point."""
+    def candidates(
+        self,
+        what: What | None,
+        limits: Filter,
+        *,
+        past: bool = False,
+        origin: tuple[float, ...] | None = None,
+    ) -> CandidateList:
+        """Return the memories that superlatives and conditions compare.
+
+        Args:
+            what: see :class:`memory.questions.Questions`; ``None`` for all objects.
+            limits: place, time, kinds and states.
+            past: False prefers what is there: what left counts only if there is nothing else.
+            origin: x, y in metres; of too many memories, those nearest to it are returned.
+
+        Raises:
+            QuestionError: more than :data:`MOST_RANKED` memories match.
+        """
+        words = ""
         limits = self._store.database.resolve(limits)
         if what is not None:
-            meant = self._meanings.of(what, limits.map_id)
+            meant = self._meanings.of(what, limits.map_id, circle=limits.circle)
+            words = meant.words
             if meant.ids is not None:
-                return self._meanings.memories(meant, newest_first=True)
-            limits = replace(limits, labels=meant.filter.labels, text=meant.filter.text)
+                only = meant._replace(filter=replace(meant.filter, region=limits.region))
+                return CandidateList(words, self._meanings.memories(only, newest_first=True))
+            limits = replace(limits, labels=limits.labels or meant.filter.labels, text=meant.filter.text)
         if limits.between_ns is not None:
             found, total = self._store.find_seen(limits, limit=MOST_RANKED, vectors=False)
         else:
-            now = limits if past else replace(limits, states=_NOW)
+            now = limits if past or limits.states is not None else replace(limits, states=_NOW)
             limits = now if past or self._store.count(now) else limits
             total = self._store.count(limits)
             if total <= MOST_RANKED:
                 found = self._store.find(limits, vectors=False)
             elif origin is not None:
                 query = Query(near=origin[:2], where=limits, k=MOST_LANDMARKS, order="distance")
-                return [hit.memory for hit in self._store.query(query)]
+                return CandidateList(words, [hit.memory for hit in self._store.query(query)])
         if total > MOST_RANKED:
             raise QuestionError(
                 "what",
-                f"{total} memories match, and a superlative reads at most {MOST_RANKED}. Limit it by an area,"
-                " a place or a time",
+                f"{total} memories match, and a superlative or condition reads at most {MOST_RANKED}. Limit"
+                " it by an area, a place or a time",
             )
-        return found
+        if limits.text is not None:
+            found = [memory for memory in found if is_subject(limits.text, memory)]
+        return CandidateList(words, found)
 
     def _landmarks(self, what: What, map_id: str | None, area: str | None) -> list[tuple[Memory, Box]]:
         """Return the memories of a landmark with their boxes: those that are there, else those that left."""
@@ -389,19 +420,22 @@ class SpatialQuestions:
         self, wanted: _Wanted, map_id: str | None, circle: tuple[float, float, float]
     ) -> list[tuple[Memory, Box]]:
         """Return memories in a circle with their boxes: what is there now, or was seen in a time."""
-        what, area, between_ns = wanted
+        what, area, between_ns, states = wanted
         if what is not None:
             meant = self._meanings.of(what, map_id, between_ns, circle, area)
             found = self._meanings.memories(meant, newest_first=between_ns is None, limit=MOST_CANDIDATES)
         else:
             parts: dict[str, Any] = {"map_id": map_id, "area": area, "circle": circle}
             if between_ns is None:
-                limits = Filter(kinds=_THINGS, states=_NOW, **parts)
+                limits = Filter(kinds=_THINGS, states=states or _NOW, **parts)
                 found = self._store.find(limits, limit=MOST_CANDIDATES, vectors=False)
             else:
                 limits = Filter(kinds=(*_THINGS, "event"), between_ns=between_ns, **parts)
                 found = self._store.find_seen(limits, limit=MOST_CANDIDATES, vectors=False)[0]
-        there = [memory for memory in found if between_ns is not None or memory.state not in AWAY]
+        if states is not None:
+            there = [memory for memory in found if memory.state in states]
+        else:
+            there = [memory for memory in found if between_ns is not None or memory.state not in AWAY]
         return [(memory, box) for memory in there if (box := box_of(memory)) is not None]
 
     def _unknown(self, meant: Target) -> str:

@@ -24,20 +24,22 @@ from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
 from memory.questions.changes import FirstSeen, first_seen_in, only_changes
 from memory.questions.errors import QuestionError
-from memory.questions.landmarks import OF_ONE, Surroundings, located
+from memory.questions.matching.labels import match_labels
+from memory.questions.matching.landmarks import OF_ONE, Surroundings, located
 from memory.questions.measuring import (
     answer_comparison,
     answer_distance,
     answer_ranked,
     answer_related,
-    is_place_name,
     time_of,
 )
 from memory.questions.places import circle_of, words_of_place
-from memory.questions.ranking import LENGTHS
-from memory.questions.reading.understanding import NEARBY_M, ParsedQuestion, by_distance
+from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
-from memory.questions.sentences import answer_sentence, example_of, mention_of, refusal, synonyms_note
+from memory.questions.relations import MOST_RANKED
+from memory.questions.selections.answers import AnswerList, Selection
+from memory.questions.selections.evaluation import AskedList, ListOptions, answer_selected
+from memory.questions.sentences import answer_sentence, mention_of, synonyms_note
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
 from memory.wording.sentences import content_words
@@ -78,11 +80,13 @@ class Reply(NamedTuple):
         parsed: the question with labels of the store.
         sentence: the answer for people.
         answer: one of :mod:`memory.questions.answers`.
+        note: the end of the sentence, which says what the words for a place mean.
     """
 
     parsed: ParsedQuestion
     sentence: str
     answer: Answer
+    note: str = ""
 
 
 def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | None = None) -> Reply:
@@ -94,6 +98,11 @@ def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | 
         DimensionError: the vector has another length than those of the store.
     """
     options = options or ReplyOptions()
+    if parsed.parts:
+        parts = [replace(part, map_id=part.map_id or parsed.map_id) for part in parsed.parts]
+        replies = [reply(questions, part, options) for part in parts]
+        answers = AnswerList(tuple(found.answer for found in replies))
+        return Reply(parsed, " ".join(found.sentence for found in replies), answers)
     plain = _reply(questions, parsed, options)
     note = synonyms_note(questions, parsed)
     return plain._replace(sentence=f"{plain.sentence} {note}") if note else plain
@@ -167,7 +176,7 @@ def _reply_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpti
     means = "In" if parsed.inside and place.kind == "place" else "Near"
     within = "Distances are from" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
-    return Reply(parsed, f"{answer_sentence(questions, parsed, found)} {note}", found)
+    return Reply(parsed, f"{answer_sentence(questions, parsed, found)} {note}", found, note)
 
 
 def _half_way_m(questions: Questions, place: Memory) -> float:
@@ -184,62 +193,6 @@ def _half_way_m(questions: Questions, place: Memory) -> float:
 def answer_of(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
     """Answer a question without matching its words to labels; raises the errors of :func:`reply`."""
     return _ANSWERERS[parsed.question](questions, parsed, options)
-
-
-def match_labels(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
-    """Replace the words of a question by labels of the store.
-
-    Raises:
-        QuestionError: a part is not understood.
-    """
-    if parsed.problem is not None and not questions.knows(str(parsed.typed)):
-        raise QuestionError("text", refusal(questions, parsed.problem, parsed.nouns))
-    for part in ("between", "since", "near", "beside", "area"):
-        if getattr(parsed, part) is not None and part not in _SUPPORTED_PARTS[parsed.question]:
-            limit = "place" if part in _PLACE_PARTS else "time"
-            raise QuestionError(
-                part,
-                f"The question '{parsed.question}' cannot be limited by {limit}. Ask it without the {limit}",
-            )
-    if str(parsed.what).lower() in _ROOMS and questions.label_of(parsed.what) is None:
-        raise QuestionError(
-            "what",
-            f"I answer questions about objects, not about {parsed.what}; 'recall area STORE' lists the areas."
-            f" Ask for example: 'which room has the most {example_of(questions)}s?'",
-        )
-    if parsed.unit is not None and parsed.question != "distance" and not _is_length(parsed):
-        raise QuestionError(
-            "text",
-            f"'in {parsed.unit}' fits only a distance or a size. Ask for example: 'how far is the"
-            f" {example_of(questions)} from (3, 1)?'",
-        )
-    if parsed.described and isinstance(parsed.what, str) and questions.label_of(parsed.what) is not None:
-        raise QuestionError(
-            "what",
-            f"'{parsed.what}' is the name of an object, not a word that describes one. Ask for example:"
-            f" 'where is the {parsed.what}?'",
-        )
-    beside, too = _label_for(questions, parsed.beside), _label_for(questions, parsed.beside_too)
-    parsed = replace(parsed, what=_label_for(questions, parsed.what), beside=beside, beside_too=too)
-    if parsed.question == "last_seen" and parsed.many:
-        known = questions.how_many(parsed.what, map_id=parsed.map_id).by_state
-        if known.get("present", 0) > 1:
-            return replace(parsed, question="search", states=("present",))
-    return parsed
-
-
-def _is_length(parsed: ParsedQuestion) -> bool:
-    """Return True for *how wide* and *how big*, whose answers can have another unit."""
-    return (
-        parsed.question == "ranked" and parsed.comparing is not None and parsed.comparing.measure in LENGTHS
-    )
-
-
-def _label_for(questions: Questions, what: Any) -> Any:
-    """Return the label that matches the words except for case and ending, or means the same; or the words."""
-    if not isinstance(what, str) or is_place_name(questions, what):
-        return what
-    return questions.label_of(what) or questions.synonym_of(what) or what
 
 
 def _place(parsed: ParsedQuestion) -> dict[str, Any]:
@@ -417,6 +370,33 @@ def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: Repl
     return replace(found, past=parsed.past)
 
 
+def _answer_select(
+    questions: Questions, parsed: ParsedQuestion, options: ReplyOptions, k: int | None = None
+) -> Selection:
+    """Return the memories of a list that meet conditions."""
+
+    def ask(asked: ParsedQuestion) -> AskedList:
+        found = reply(questions, asked, ReplyOptions(k=MOST_RANKED, pose=options.pose))
+        notes = (*getattr(found.answer, "notes", ()), *([found.note] if found.note else []))
+        return AskedList(found.answer, notes, found.sentence)
+
+    where = _limits_in_words(replace(parsed, between=None, since=None))
+    if parsed.relation is not None:
+        where = f" {parsed.relation} {parsed.beside if parsed.beside is not None else 'the robot'}{where}"
+    of = ListOptions(
+        options.pose, options.labels, options.kinds, options.states, options.k if k is None else k, where
+    )
+    return answer_selected(questions, parsed, of, ask)
+
+
+def _answer_ranked(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    if not parsed.conditions:
+        return answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
+    chosen = _answer_select(questions, parsed, options, MOST_RANKED)
+    found = answer_ranked(questions, parsed, options.pose, options.kinds, options.k, chosen.memories)
+    return replace(found, place=f"{found.place} {' and '.join(chosen.conditions)}")
+
+
 def _object_of(parsed: ParsedQuestion) -> Any:
     if parsed.what is None:
         raise QuestionError(
@@ -425,36 +405,11 @@ def _object_of(parsed: ParsedQuestion) -> Any:
     return parsed.what
 
 
-_ROOMS = ("room", "rooms", "area", "areas", "map", "maps")
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
 #: Maximum number of first observations that an answer names.
 _MOST_NEW = 100
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
-_PLACE_PARTS, _TIME_PARTS = ("near", "beside", "area"), ("between", "since")
-#: Parts that a question supports. Others are refused, never dropped.
-_SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
-    "last_seen": _PLACE_PARTS,
-    "first_seen": _PLACE_PARTS,
-    "left": _PLACE_PARTS,
-    "still_there": _PLACE_PARTS,
-    "pose_to": _PLACE_PARTS,
-    "how_often": (*_PLACE_PARTS, *_TIME_PARTS),
-    "how_many": (*_PLACE_PARTS, *_TIME_PARTS),
-    "near": (*_PLACE_PARTS, *_TIME_PARTS),
-    "between": (*_PLACE_PARTS, *_TIME_PARTS),
-    "search": (*_PLACE_PARTS, *_TIME_PARTS),
-    "new_between": (*_PLACE_PARTS, *_TIME_PARTS),
-    "changed_since": (*_PLACE_PARTS, "since"),
-    "summarise": (*_PLACE_PARTS, "since"),
-    "similar_situations": (),
-    "seen_before": (),
-    "been_here": (),
-    "related": (*_PLACE_PARTS, *_TIME_PARTS),
-    "distance": _PLACE_PARTS,
-    "ranked": (*_PLACE_PARTS, *_TIME_PARTS),
-    "compare": (*_TIME_PARTS, "area"),
-}
 _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
     "last_seen": lambda questions, parsed, _: questions.last_seen(_object_of(parsed), **_place(parsed)),
     "first_seen": lambda questions, parsed, _: questions.first_seen(_object_of(parsed), **_place(parsed)),
@@ -473,9 +428,8 @@ _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer
     "pose_to": _answer_pose_to,
     "search": _answer_search,
     "related": lambda questions, parsed, options: answer_related(questions, parsed, options.pose, options.k),
-    "ranked": lambda questions, parsed, options: answer_ranked(
-        questions, parsed, options.pose, options.kinds, options.k
-    ),
+    "ranked": _answer_ranked,
+    "select": _answer_select,
     "distance": lambda questions, parsed, _: answer_distance(questions, parsed),
     "compare": lambda questions, parsed, options: answer_comparison(
         questions, parsed, lambda side: reply(questions, side, options).answer

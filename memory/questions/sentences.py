@@ -26,8 +26,8 @@ from memory.questions.measuring import is_place_name, room_meant, time_of
 from memory.questions.places import areas_around
 from memory.questions.ranking import Ordering
 from memory.questions.reading.arguments import metres_in
+from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.reading.refusals import EXAMPLES, TOO_MANY
-from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.visits import DAY_NS
 from memory.terms import fold
 from memory.types import AWAY, Memory

@@ -20,8 +20,8 @@ from memory.questions.answers import Answer, Similar
 from memory.questions.errors import QuestionError
 from memory.questions.guarantee.answering import guarantee_of
 from memory.questions.guarantee.conformal import Guarantee
+from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.reading.times import Span
-from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.recognising import SeenBefore
 from memory.questions.replying import Reply, ReplyOptions, answer_of, reply
 from memory.questions.sentences import answer_sentence

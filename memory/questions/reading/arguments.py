@@ -35,8 +35,9 @@ def pattern(text: str) -> re.Pattern[str]:
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
 _POINT = rf"\(?\s*(?P<x>{_NUMBER})\s*(?:,\s*|\s+)(?P<y>{_NUMBER})(?:\s*(?:,\s*|\s+)(?P<z>{_NUMBER}))?\s*\)?"
-_UNIT = rf"(?:{'|'.join(_METRES)})s?"
-_RADIUS = rf"(?P<radius>\d+(?:\.\d+)?|{'|'.join(COUNTS)}) ?(?P<unit>{_UNIT})"
+#: Pattern of a unit of length.
+LENGTH_UNIT = rf"(?:{'|'.join(_METRES)})s?"
+_RADIUS = rf"(?P<radius>\d+(?:\.\d+)?|{'|'.join(COUNTS)}) ?(?P<unit>{LENGTH_UNIT})"
 _WITHIN = rf"(?:(?:with)?in|less than|at most|closer than) {_RADIUS} (?:of|around|from|to)"
 _TIME = pattern(r"\?P<\w+>").sub("?:", PHRASE)
 _DURING_WORDS = r"(?:on|in|during|within|of|from|at|over|for)(?: the)?"

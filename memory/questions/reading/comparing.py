@@ -15,7 +15,7 @@ _AROUND = frozenset({
     "PERSON", "SEE", "STAY", "STOP", "THAN", "THERE", "THIS", "TO", "WHAT", "WHICH", "WHO",
 })  # fmt: skip
 #: Measure and order of each word of the class ``COMPARE``.
-_MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
+COMPARED_MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "bigger": ("size", "more"),
     "larger": ("size", "more"),
     "smaller": ("size", "less"),
@@ -100,7 +100,7 @@ def comparing_of(chunks: Sequence[Chunk]) -> Comparing | None:
         before = sum(chunk.kind == "NOUN" for chunk in chunks[:at])
         yes_no = chunks[0].kind in ("BE", "DO", "HAVE") and any(chunk.kind == "THAN" for chunk in chunks)
         if kind == "COMPARE":
-            measure, order = _MEASURES[chunks[at].text.lower().split()[0]]
+            measure, order = COMPARED_MEASURES[chunks[at].text.lower().split()[0]]
             staying = any(chunk.kind in ("STAY", "THERE") for chunk in chunks)
             if measure == "length" and staying:
                 measure, order = "first_seen", "less"  # "Has been there longer" is about time.

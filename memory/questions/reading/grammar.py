@@ -151,6 +151,8 @@ def _counted(chunks: list[Chunk]) -> list[Chunk]:
     place = next((place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN"), 0)
     number, _, rest = chunks[place].text.partition(" ")
     before = chunks[place - 1].kind
+    if before == "THAN" or any(chunk.kind == "ANYTHING" for chunk in chunks[:place]):
+        return chunks  # Is anything longer than 5 m?
     if not (number.isdecimal() or number.lower() in NUMBERS) or not rest or before in PREPOSITIONS:
         return chunks
     start = chunks[: place - 1] if before == "QUANTITY" else chunks[:place]

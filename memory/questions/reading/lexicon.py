@@ -176,8 +176,9 @@ _CLASSES: Mapping[str, str] = {
     """,
     "AND": "and, or, then, plus, as well as, versus, vs",
     "NOT": """
-        not, no, without, except, except for, besides, unless, other than, apart from, aside from, but, none,
-        never, neither, nor, only, nothing, nobody, no one, nowhere
+        not, no, no longer, but not, excluding, without, except, except for, besides, unless, other
+        than, apart from, aside from, but, none, never, neither, nor, only, nothing, nobody, no one,
+        nowhere
     """,
     "MORE": "more, fewer, less, as many, the same number of, same number of",
     "QUANTITY": "at least, at most, more than, fewer than, less than, no more than, not more than",
@@ -216,16 +217,17 @@ _CLASSES: Mapping[str, str] = {
     """,
     "CLAUSE": "while, after, until, till, since, during, as soon as, whenever",
     "FILLER": """
-        maybe, perhaps, probably, possibly, anymore, any more, centre-to-centre, center-to-center,
-        straight-line, in the whole house, in the whole flat, in the entire house, one, is it true that, is
-        it correct that, check whether, check if, see whether, see if, find out whether, verify that, verify
-        whether, hey, hi, hello, remind, any idea, any ideas, happen to, i wonder, wondering, would like, ok,
-        okay, well, please, thanks, thank you, exactly, just, really, actually, pls, plz, thx, else, that,
-        again, so, so far, at all, in total, altogether, total, up, me, out, too, also, currently there,
-        right, kind of, kinds of, to the flat, to the house, sort of, types of, type of, piece of, pieces of,
-        a lot of, as, place where, spot where, the place where, the spot where, there is, in the house, in
-        the flat, at home, in our home, in the home, in my home, in town, in the town, on the road, on the
-        street, along the road, along the street, together, overall, hello robot
+        maybe, perhaps, probably, possibly, anymore, any more, any longer, either, centre-to-centre,
+        center-to-center, straight-line, in the whole house, in the whole flat, in the entire house,
+        one, is it true that, is it correct that, check whether, check if, confirm that, confirm, see
+        whether, see if, find out whether, verify that, verify whether, hey, hi, hello, remind, any
+        idea, any ideas, happen to, i wonder, wondering, would like, ok, okay, well, please, thanks,
+        thank you, exactly, just, really, actually, pls, plz, thx, else, that, again, so, so far, at
+        all, in total, altogether, total, up, me, out, too, also, currently there, right, kind of,
+        kinds of, to the flat, to the house, sort of, types of, type of, piece of, pieces of, a lot
+        of, as, place where, spot where, the place where, the spot where, there is, in the house, in
+        the flat, at home, in our home, in the home, in my home, in town, in the town, on the road, on
+        the street, along the road, along the street, together, overall, hello robot
     """,
 }
 

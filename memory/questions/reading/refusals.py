@@ -39,17 +39,21 @@ _REASONS: dict[str, str] = {
     ),
     **dict.fromkeys(
         ("COMPARE", "MORE", "CLOSER", "QUANTITY", "RECENT", "THAN"),
-        "'{word}' compares two named objects, or counts in two places or times, and nothing else. Ask for"
-        " example: 'are there more {thing}s today than yesterday?' or 'which {thing} is the largest?'",
+        "'{word}' compares two named objects or the counts of two places or times, or limits a list. Ask"
+        " for example: 'are there more {thing}s today than yesterday?' or 'which {thing}s are taller than 1"
+        " m?'",
     ),
     "SUPERLATIVE": (
         "'{word}' needs one kind of object or one place, and nothing else. Ask for example: 'which {thing} is"
         " the largest?' or 'what did you see most often?'"
     ),
-    "NOT": f"I don't answer negations and exceptions, such as '{{word}}'. {_EXAMPLE}",
+    "NOT": (
+        "I understand negations and exceptions such as '{word}' only as a condition on a list. Ask for"
+        " example: 'which {thing}s are not near (3, 1)?'"
+    ),
     **dict.fromkeys(
         ("AND", "STOP"),
-        f"A question can name only one object. Ask about each object separately. {_EXAMPLE}",
+        f"I can't ask this about each of several objects. Ask about each object separately. {_EXAMPLE}",
     ),
 }
 #: Reasons with ``{noun}`` for words that the store does not know, and without such words.
@@ -86,8 +90,8 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         return f"Kinds of {about} are not stored; I can answer where, when and how many. {_EXAMPLE}"
     if parsed.functions and parsed.functions[0].kind in ("BE", "DO", "HAVE") and parsed.has("ALL"):
         return (
-            "I don't check whether something holds for all of several objects. Ask for example: 'how many"
-            " {thing}s are there?' or 'show me all {thing}s'"
+            "I check 'all' only for one kind of object and one condition. Ask for example: 'are all {thing}s"
+            " near (3, 1)?' or 'show me all {thing}s'"
         )
     if parsed.target is None and parsed.has("ANYONE"):
         return f"The kind of object is missing, such as a person. {_EXAMPLE}"

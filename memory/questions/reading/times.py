@@ -14,7 +14,8 @@ from memory.exchange.times import parse_time
 _SECOND = 10**9
 _HOUR = 3600 * _SECOND
 _DAY = 24 * _HOUR
-_UNITS = {
+#: Nanoseconds of each unit of time.
+TIME_UNITS = {
     "second": _SECOND, "sec": _SECOND, "minute": 60 * _SECOND, "min": 60 * _SECOND, "hour": _HOUR,
     "day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY,
 }  # fmt: skip
@@ -48,7 +49,7 @@ def _either(words: object) -> str:
     return "|".join(words)  # type: ignore[arg-type]
 
 
-_AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(COUNTS)}) ?(?P<unit>{_either(_UNITS)})s?"
+_AMOUNT = rf"(?P<count>\d{{1,6}}|{_either(COUNTS)}) ?(?P<unit>{_either(TIME_UNITS)})s?"
 _ISO = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)?(?:Z|[+-]\d{2}:\d{2})?"
 _ISO = rf"{_ISO}(?! at \d| in the)|\d{{10,19}}|now"
 _MONTH = rf"(?:{_either(_MONTHS)}|(?:{_ABBREVIATED})\b\.?)"
@@ -75,7 +76,7 @@ PHRASE = (
     r"|(?:in|during|over) the (?P<part_alone>morning|afternoon|evening|night)"
     r"(?=$|[,;]| (?:in|on|at|near|by)\b)"
     r"|(?P<calendar>(?:this|last) (?:week(?:end)?|month|year)|the weekend)"
-    rf"|(?:the )?(?:last|past) {_AMOUNT}|(?:the )?(?:last|past) (?P<single>{_either(_UNITS)})"
+    rf"|(?:the )?(?:last|past) {_AMOUNT}|(?:the )?(?:last|past) (?P<single>{_either(TIME_UNITS)})"
     rf"|(?:a )?{_AMOUNT.replace('?P<', '?P<ago_')} ago"
     rf"|(?P<day_alone>{DATE})|(?P<clock_alone>{_CLOCK})"
 )
@@ -137,12 +138,12 @@ def _span(words: str, found: re.Match[str], now_ns: int) -> Span:
     if found["calendar"]:
         return _calendar(words, today, now_ns)
     if found["single"]:
-        return _within(now_ns - _UNITS[found["single"]], now_ns)
+        return _within(now_ns - TIME_UNITS[found["single"]], now_ns)
     if found["ago_count"]:
-        unit = _UNITS[found["ago_unit"]]
+        unit = TIME_UNITS[found["ago_unit"]]
         at = now_ns - _amount(found["ago_count"], unit)
         return _within(at - unit // 2, at + unit // 2)
-    return _within(now_ns - _amount(found["count"], _UNITS[found["unit"]]), now_ns)
+    return _within(now_ns - _amount(found["count"], TIME_UNITS[found["unit"]]), now_ns)
 
 
 def since_of(phrase: str, now_ns: int) -> int:

@@ -9,10 +9,8 @@ and B``, ``within 5 m of 3, 4``, ``in map yard``. The words of ``recall ask`` ar
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
 
-from memory.questions.boxes import SIDES, Relation
+from memory.questions.boxes import SIDES
 from memory.questions.changes import Change
 from memory.questions.errors import QuestionError
 from memory.questions.reading.arguments import ENDS, LATEST, ONLY_POINT, arguments_of, pattern
@@ -34,6 +32,7 @@ from memory.questions.reading.grammar import (
     unit_of,
 )
 from memory.questions.reading.pairs import pair_of
+from memory.questions.reading.parsed import NEARBY_M, RELATED, ParsedQuestion, by_distance
 from memory.questions.reading.phrases import rephrased
 from memory.questions.reading.refusals import (
     LEFT_IN_A_TIME,
@@ -44,14 +43,15 @@ from memory.questions.reading.refusals import (
 )
 from memory.questions.reading.rewording import reworded
 from memory.questions.reading.robot import own_place
+from memory.questions.reading.rooms import in_room_of, room_phrase
+from memory.questions.reading.selections.conditions import selection_of
+from memory.questions.reading.selections.conjunctions import drops_a_question, objects_of, several_of
 from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
 from memory.questions.reading.times import Span
-from memory.types import AWAY, Kind, State
+from memory.types import AWAY
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
 
-#: Radius around a point if the question gives none, in metres.
-NEARBY_M = 5.0
 #: Characters of the longest question.
 MOST_CHARACTERS = 500
 _DAY = 86_400 * 10**9
@@ -72,105 +72,8 @@ _COMMAND = pattern(
     r"^(?P<question>(?:last|first)[-_]seen|still[-_]there|how[-_](?:often|many)|seen[-_]before|been[-_]here"
     r"|pose[-_]to)(?: (?P<what>.+))?$"
 )
-#: Questions that a relation to an object can limit.
-RELATED = ("between", "how_many", "last_seen", "near", "search", "still_there", "summarise")
 #: Words after "near" that name nothing.
 _NO_OBJECT = ("here", "there", "me", "you", "it", "past", "memory")
-
-
-@dataclass
-class ParsedQuestion:
-    """A question in parts; ``None`` for parts that were not given.
-
-    Attributes:
-        question: intent; ``"search"`` for words without one.
-        what: label or words, the id of a memory, or a vector.
-        near: x, y (and z) in metres.
-        beside: label, words or id of a memory whose place is meant instead of a point.
-        radius_m: around it.
-        between: first and last nanosecond.
-        since: nanoseconds.
-        map_id: of the map.
-        unit: of the distance that is asked for, as typed.
-        area: name of an area of the store.
-        relation: to ``beside``, or to the robot.
-        beside_too: the second landmark of *between*.
-        room: words of the place that limits a relation.
-        robot: the words that mean the place of the robot.
-        comparing: a comparison of distances or sizes, or of the counts of all areas; or a superlative.
-        sides: two counts that are compared.
-        inside: the place means a room or area, not what is around it.
-        nearest: of several objects, the one closest to the place is meant.
-        past: the question is what was there, not what is.
-        described: ``what`` is a word of captions, such as *grey* of *anything grey*.
-        many: the question is where several objects are.
-        now_ns: the moment of the question, if it asks how long ago something was.
-        time_unit: unit of the duration that is asked for: hours, days.
-        stayed: the question is how long something was there, not how long it was seen.
-        kinds, states: any of them.
-        changes: any of new, gone and moved.
-        typed: the words, if they have no intent.
-        problem: reason of a refusal, with ``{thing}`` for an object of the store. It does not count if the
-            store knows the words.
-        nouns: noun phrases of a refused question.
-    """
-
-    question: str
-    what: Any = None
-    near: tuple[float, ...] | None = None
-    beside: str | int | None = None
-    radius_m: float | None = None
-    between: Span | None = None
-    since: int | None = None
-    map_id: str | None = None
-    unit: str | None = None
-    area: str | None = None
-    relation: Relation | None = None
-    beside_too: str | int | None = None
-    room: str | None = None
-    robot: str | None = None
-    comparing: Comparing | None = None
-    sides: tuple[ParsedQuestion, ParsedQuestion] | None = None
-    inside: bool = False
-    nearest: bool = False
-    past: bool = False
-    described: bool = False
-    many: bool = False
-    now_ns: int | None = None
-    time_unit: str | None = None
-    stayed: bool = False
-    kinds: tuple[Kind, ...] | None = None
-    states: tuple[State, ...] | None = None
-    changes: tuple[Change, ...] | None = None
-    typed: str | None = None
-    problem: str | None = None
-    nouns: tuple[str, ...] = ()
-
-    def given(self) -> dict[str, Any]:
-        """Return the parts that were given."""
-        hidden = (
-            "comparing",
-            "inside",
-            "nearest",
-            "past",
-            "described",
-            "many",
-            "now_ns",
-            "time_unit",
-            "stayed",
-            "kinds",
-            "states",
-            "changes",
-            "typed",
-            "problem",
-            "nouns",
-            "sides",
-        )
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if value is not None and value is not False and name not in hidden
-        }
 
 
 def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQuestion:
@@ -193,11 +96,32 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
     words = reworded(words)
-    if "? " in words:
+
+    def read(part: str) -> ParsedQuestion:
+        return understand(part, now_ns, names)
+
+    plain = _MEMORY.sub(r"#\1", words)
+    several = several_of(plain, names, read)
+    if several is not None:
+        return several
+    if "? " in words or drops_a_question(plain, names):
         return ParsedQuestion("search", what=words, typed=words, problem=ONE_AT_A_TIME)
+    found = selection_of(plain, now_ns, names, read) or _understand(words, now_ns, names)
+    return found if found.problem is None else objects_of(plain, names, read) or found
+
+
+def _understand(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
+    """Return what a question without conditions asks for."""
     counts = _compared_counts(words, now_ns, names)
     if counts is not None:
         return counts
+    room = room_phrase(words)
+    found = _plain(words if room is None else room.text, now_ns, names)
+    return found if room is None else in_room_of(found, room, words)
+
+
+def _plain(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
+    """Return what a question asks for, with the name of an object in place of *the room of* it."""
     found = ParsedQuestion("search")
     own = own_place(words)
     if own is not None:
@@ -430,13 +354,6 @@ def _check_point(found: ParsedQuestion) -> None:
         raise QuestionError(
             "text", f"{found.what} is a point, not an object. Ask for example: 'what is near {found.what}?'"
         )
-
-
-def by_distance(asked: ParsedQuestion) -> bool:
-    """Return True if a question is for the nearest or the most distant object."""
-    return (
-        asked.question == "ranked" and asked.comparing is not None and asked.comparing.measure == "distance"
-    )
 
 
 def _check_origin(found: ParsedQuestion) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from memory.errors import TranslationError
 from memory.questions.asking import Questions
 from memory.questions.errors import QuestionError
-from memory.questions.reading.understanding import ParsedQuestion
+from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.translation.query import FIELDS, QUESTIONS, parse_query
 from memory.wording.words import moment
 

@@ -11,12 +11,25 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from memory.exchange.times import parse_time
+from memory.questions.answers import between_words
 from memory.questions.boxes import MEASURES, RANK_MEASURES, RELATIONS, Order
 from memory.questions.errors import QuestionError
 from memory.questions.reading.comparing import Comparing
-from memory.questions.reading.times import Span
-from memory.questions.reading.understanding import MOST_CHARACTERS, NEARBY_M, ParsedQuestion, by_distance
-from memory.types import KINDS, STATES
+from memory.questions.reading.parsed import (
+    BOUNDS,
+    NEARBY_M,
+    QUANTIFIERS,
+    Bound,
+    ObjectCondition,
+    ParsedQuestion,
+    by_distance,
+)
+from memory.questions.reading.selections.bounds import BOUND_WORDS
+from memory.questions.reading.selections.conditions import as_list
+from memory.questions.reading.times import Span, until_now
+from memory.questions.reading.understanding import MOST_CHARACTERS
+from memory.types import AWAY, KINDS, STATES
+from memory.wording.words import moment, point
 
 #: Largest number of a place in an order.
 MOST_NTH = 4
@@ -33,6 +46,7 @@ QUESTIONS: Mapping[str, str] = {
     "distance": "how far what is from beside or near",
     "compare": "which of choices is closer to what (measure distance) or has more; or in which area most"
     " of what are (count, without choices)",
+    "select": "which of what meet the conditions, or with quantifier whether so many of them do",
     "ranked": "which of what is the first by measure: nearest or farthest from beside or near, largest, seen"
     " most often, seen last",
     "between": "what was seen in a time",
@@ -61,7 +75,19 @@ FIELDS: Mapping[str, str] = {
     "order": f"of compare and ranked: {', '.join(get_args(Order))}; nearest is less",
     "nth": "of ranked: 2 for the second in this order",
     "choices": "of compare: names of two or more objects",
+    "excluding": "of select and ranked: objects that do not count, words or ids",
+    "conditions": "of select and ranked: objects, each with query (a query for a list that has to hold what"
+    f" is meant), or with measure, bound ({', '.join(BOUNDS)}) and value (metres, m³, m/s, observations,"
+    " seconds, or a time) or anchor (object to compare with, or to measure a distance from); also negated",
+    "quantifier": f"of select: {', '.join(QUANTIFIERS)}",
 }
+#: Maximum conditions of a query.
+MOST_CONDITIONS = 8
+_TIMES = ("first_seen", "last_seen")
+_WHEN: Mapping[Bound, str] = {
+    "more": "after", "at least": "from", "less": "before", "at most": "until", "exactly": "at",
+}  # fmt: skip
+_CONDITION_FIELDS = ("query", "measure", "bound", "value", "anchor", "near", "negated")
 
 
 def schema() -> dict[str, Any]:
@@ -83,6 +109,9 @@ def schema() -> dict[str, Any]:
         "order": {"enum": list(get_args(Order))},
         "nth": {"type": "integer", "minimum": 1, "maximum": MOST_NTH},
         "choices": names,
+        "excluding": {"type": "array", "items": {"type": ["string", "integer"]}},
+        "conditions": {"type": "array", "maxItems": MOST_CONDITIONS, "items": {"type": "object"}},
+        "quantifier": {"enum": list(QUANTIFIERS)},
     }
     fields = {
         name: kinds.get(name, {"type": "string"}) | {"description": text} for name, text in FIELDS.items()
@@ -115,7 +144,12 @@ def parse_query(values: Mapping[str, Any]) -> ParsedQuestion:
         raise QuestionError("question", f"question must be one of {', '.join(QUESTIONS)}; got {question!r}")
     parts = {name: _CHECKS[name](name, value) for name, value in given.items() if name != "question"}
     measure, order, choices, nth = (parts.pop(name, None) for name in ("measure", "order", "choices", "nth"))
-    second = parts.pop("second", None)
+    second, excluding = parts.pop("second", None), parts.pop("excluding", ())
+    parts["conditions"] = (*parts.get("conditions", ()), *excluding)
+    if question not in ("select", "ranked") and (parts["conditions"] or "quantifier" in parts):
+        raise QuestionError("conditions", f"'{question}' has no conditions. Use select or ranked")
+    if question == "ranked" and "quantifier" in parts:
+        raise QuestionError("quantifier", "'ranked' has no quantifier. Use select")
     found = ParsedQuestion(question, beside_too=second, **parts)
     if question == "compare":
         if measure not in MEASURES or (measure != "count" and len(choices or ()) < 2) or nth:
@@ -143,7 +177,7 @@ def parse_query(values: Mapping[str, Any]) -> ParsedQuestion:
 
 def _check_relation(found: ParsedQuestion) -> None:
     """Raise ``QuestionError`` for a missing relation, or one that the question does not use."""
-    if found.question == "ranked" and not by_distance(found):
+    if found.question == "select" or (found.question == "ranked" and not by_distance(found)):
         if found.relation is not None and found.beside is None:
             raise QuestionError("beside", "a relation needs beside, the object that it refers to")
     elif (found.question == "related") != (found.relation is not None):
@@ -163,7 +197,95 @@ def query_of(asked: ParsedQuestion) -> dict[str, Any]:
             found["nth"] = asked.comparing.nth
         if asked.comparing.choices:
             found["choices"] = list(asked.comparing.choices)
+    found.pop("conditions", None)
+    if asked.conditions:
+        found["conditions"] = [_condition_query(each) for each in asked.conditions]
     return found
+
+
+def _condition_query(condition: ObjectCondition) -> dict[str, Any]:
+    """Return a condition as an object of a structured query."""
+    negated = {"negated": True} if condition.negated else {}
+    if condition.asked:
+        queries = [query_of(each) for each in condition.asked]
+        return {"query": queries if len(queries) > 1 else queries[0], **negated}
+    value: Any = condition.value
+    if value is not None and condition.measure in _TIMES:
+        value = int(value)
+    parts = {"value": value, "anchor": condition.anchor, "near": condition.near}
+    given = {
+        name: list(each) if isinstance(each, tuple) else each
+        for name, each in parts.items()
+        if each is not None
+    }
+    return {"measure": condition.measure, "bound": condition.bound, **given, **negated}
+
+
+def _conditions(name: str, value: Any) -> tuple[ObjectCondition, ...]:
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MOST_CONDITIONS:
+        raise QuestionError(name, f"{name} must be a list of 1 to {MOST_CONDITIONS} objects, got {value!r}")
+    return tuple(_condition(name, each) for each in value)
+
+
+def _condition(name: str, value: Any) -> ObjectCondition:
+    """Return a condition of a structured query."""
+    fields = ", ".join(_CONDITION_FIELDS)
+    if not isinstance(value, Mapping) or not set(value) <= set(_CONDITION_FIELDS):
+        raise QuestionError(name, f"a condition is an object with the fields {fields}; got {value!r}")
+    negated = value.get("negated", False)
+    if not isinstance(negated, bool) or ("query" in value) == ("measure" in value):
+        raise QuestionError(name, f"a condition has either query or measure; negated is a boolean: {value!r}")
+    prefix = "not " if negated else ""
+    if "query" in value:
+        queries = value["query"] if isinstance(value["query"], list) else [value["query"]]
+        found = [as_list(parse_query(query)) for query in queries[:MOST_CONDITIONS]]
+        lists = tuple(each for each in found if each is not None and not each.conditions)
+        if not lists or len(lists) < len(queries):
+            raise QuestionError(name, f"the query of a condition must be for a plain list, got {value!r}")
+        words = " or ".join(map(_words_of, lists))
+        return ObjectCondition(f"{prefix}{words}", lists, negated=negated)
+    measure, bound = _choice(RANK_MEASURES)(name, value["measure"]), _choice(BOUNDS)(name, value.get("bound"))
+    amount, anchor, near = value.get("value"), value.get("anchor"), value.get("near")
+    given = [each is not None for each in (amount, anchor, near)]
+    if given not in ([[1, 1, 0], [1, 0, 1]] if measure == "distance" else [[1, 0, 0], [0, 1, 0]]):
+        raise QuestionError(
+            name, f"a measure needs value or anchor, and distance needs value with anchor or near: {value!r}"
+        )
+    if measure in _TIMES and isinstance(amount, str):
+        amount = _time(name, amount)
+    amount = None if amount is None else _number(name, amount)
+    anchor, near = (
+        None if anchor is None else _name(name, anchor),
+        None if near is None else _point(name, near),
+    )
+    origin = "" if measure != "distance" else f" from {anchor if near is None else point(near)}"
+    if measure in _TIMES and amount is not None:
+        limit = f"{_WHEN[bound]} {moment(int(amount))}"  # type: ignore[index]
+    else:
+        limit = f"{BOUND_WORDS[bound]} {anchor if amount is None else f'{amount:g}'}{origin}"  # type: ignore[index]
+    words = f"{prefix}of {measure.replace('_', ' ')} {limit}"
+    return ObjectCondition(words, (), measure, bound, amount, anchor, near, negated)  # type: ignore[arg-type]
+
+
+def _words_of(asked: ParsedQuestion) -> str:
+    """Return what a list holds, in words."""
+    beside = "" if asked.beside is None else f"{asked.relation or 'near'} {asked.beside}"
+    near = "" if asked.near is None else f"near {point(asked.near)}"
+    area = "" if asked.area is None else f"in {asked.area}"
+    span = asked.between or (None if asked.since is None else until_now(asked.since))
+    when = "" if span is None else f"seen {between_words(span)}"
+    left = "gone" if asked.states == AWAY else ""
+    parts = (asked.what, left, beside, near, area, asked.map_id, when)
+    return " ".join(str(part) for part in parts if part)
+
+
+def _excluding(name: str, value: Any) -> tuple[ObjectCondition, ...]:
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MOST_CONDITIONS:
+        raise QuestionError(name, f"{name} must be a list of 1 to {MOST_CONDITIONS} objects, got {value!r}")
+    asked = tuple(ParsedQuestion("select", what=_name(name, each)) for each in value)
+    return (
+        ObjectCondition(f"other than {' and '.join(str(each.what) for each in asked)}", asked, negated=True),
+    )
 
 
 def _name(name: str, value: Any) -> str | int:
@@ -255,4 +377,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "order": _choice(get_args(Order)),
     "nth": _count,
     "choices": _choices(None),
+    "excluding": _excluding,
+    "conditions": _conditions,
+    "quantifier": _choice(QUANTIFIERS),
 }

@@ -30,6 +30,7 @@ from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.guarantee.conformal import Guarantee
 from memory.questions.ranking import Ordering
 from memory.questions.recognising import SeenBefore
+from memory.questions.selections.answers import Selection
 from memory.types import Hit, Memory, State
 
 
@@ -128,6 +129,14 @@ class LocateAnswer:
 
 
 @dataclass(frozen=True)
+class AnswerParts:
+    """The answers to the parts of a question, each of them as the answer of a question alone."""
+
+    question: Literal["several"]
+    answers: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class AskAnswer:
     """The answer as a sentence and in parts, and the parsed question."""
 
@@ -150,6 +159,8 @@ class AskAnswer:
         | SeenBefore
         | DrivePose
         | SearchResult
+        | Selection
+        | AnswerParts
     )
     understood: dict[str, Any]
     guarantee: Annotated[

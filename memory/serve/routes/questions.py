@@ -8,7 +8,7 @@ from typing import Any
 from memory.plain_values import to_plain
 from memory.questions import Questions
 from memory.questions.guarantee.answering import guarantee_of
-from memory.questions.reading.understanding import ParsedQuestion
+from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.replying import ReplyOptions, reply
 from memory.questions.translation.query import parse_query
 from memory.serve.answers import shortened

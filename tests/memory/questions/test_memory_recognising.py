@@ -12,7 +12,7 @@ from memory import Memory, MemoryStore, Query, StoreConfig
 from memory.errors import DimensionError, UnknownMemoryError
 from memory.merging import MergeOptions
 from memory.questions import Questions
-from memory.questions.reading.understanding import ParsedQuestion
+from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.replying import reply
 
 SECOND = 10**9

@@ -159,7 +159,6 @@ def test_rooms_that_were_not_visited_for_the_longest_time(questions: Questions) 
 @pytest.mark.parametrize(
     "text",
     [
-        "what have you not seen today",
         "which room have you not visited today",
         "which object is unseen",
         "what has not moved for the longest time",

@@ -12,6 +12,7 @@ const QUESTIONS = {
   similar_situations: "what was similar",
   seen_before: "whether it was seen before", been_here: "whether the robot was here before",
   pose_to: "where to drive to", search: "a search for words", ranked: "which one is the first by a measure",
+  select: "which objects meet the conditions", several: "several questions",
 };
 
 /** Questions that are answered with a number. */
@@ -36,6 +37,7 @@ export function memoriesOf(parts) {
   const changed = parts.changed ?? parts;
   for (const role of ["new", "gone", "moved"]) for (const memory of many(changed[role])) take(memory, role);
   for (const memory of many(parts.important)) take(memory, "important");
+  for (const answer of many(parts.answers)) for (const [memory, role] of memoriesOf(answer)) take(memory, role);
   return [...found.values()];
 }
 

@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memory.areas import find_area
+from memory.query import Filter
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
 from memory.questions.errors import QuestionError, pose_missing
 from memory.questions.measuring import Where, answer_related, area_of
-from memory.questions.reading.understanding import NEARBY_M, RELATED, ParsedQuestion, by_distance
+from memory.questions.places import areas_around
+from memory.questions.reading.parsed import NEARBY_M, RELATED, ParsedQuestion, by_distance
 from memory.terms import fold
-from memory.types import Kind
+from memory.types import AWAY, Kind
+from memory.wording.words import listed, name
 
 #: Questions about one memory.
 OF_ONE = ("last_seen", "first_seen", "left", "still_there", "pose_to")
@@ -40,7 +43,8 @@ def located(questions: Questions, parsed: ParsedQuestion, options: Surroundings)
     Raises:
         QuestionError: the pose of the robot or an area is not known.
     """
-    parsed = _in_map(questions, _in_area(questions, _at_robot(parsed, options), options))
+    parsed = _in_room_of(questions, _at_robot(parsed, options))
+    parsed = _in_map(questions, _in_area(questions, parsed, options))
     if parsed.relation is not None and parsed.robot is None:
         parsed = _related(questions, parsed, options)
     return parsed
@@ -57,6 +61,29 @@ def _at_robot(parsed: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
     bounded = parsed.question != "search" and not by_distance(parsed)
     radius = NEARBY_M if parsed.radius_m is None and bounded else parsed.radius_m
     return replace(parsed, near=options.pose[:2], radius_m=radius)
+
+
+def _in_room_of(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
+    """Return a question whose place is the area that an object is in, with the name of the area."""
+    what = parsed.beside if parsed.room is None else parsed.room
+    if not parsed.room_of or what is None:
+        return parsed
+    found = questions.candidates(what, Filter(map_id=parsed.map_id)).memories
+    here = [memory for memory in found if memory.position is not None and memory.state not in AWAY]
+    if not here:
+        raise QuestionError("beside", f"I don't know where {what} is, and so not its room. Name the room")
+    areas = questions.store.areas()
+    rooms = {(memory.map_id, *areas_around(areas, *memory.place[:2], memory.map_id)) for memory in here}
+    if len(rooms) != 1 or len(next(iter(rooms))) != 2:
+        names = sorted({room for _, *names in rooms for room in names})
+        where = f"in {listed(names, most=len(names))}" if names else "in no area that is set"
+        verb = "is" if len(here) == 1 else "are"
+        raise QuestionError(
+            "beside", f"{listed([name(memory) for memory in here])} {verb} {where}. Name the room"
+        )
+    ((map_id, room),) = rooms
+    parsed = replace(parsed, map_id=map_id, room_of=False)
+    return replace(parsed, beside=room) if parsed.room is None else replace(parsed, room=room)
 
 
 def _in_area(questions: Questions, parsed: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
@@ -119,7 +146,7 @@ def _related(questions: Questions, parsed: ParsedQuestion, options: Surroundings
         return replace(plain, what=parsed.beside, beside=None) if parsed.question == "near" else plain
     if parsed.question in RELATED:
         return replace(parsed, question="related", radius_m=None)
-    if parsed.question == "ranked":
+    if parsed.question in ("ranked", "select"):
         return replace(parsed, radius_m=None)
     if parsed.question in (*OF_ONE, "how_often"):
         found = answer_related(questions, parsed, options.pose, options.k)

@@ -1,0 +1,1 @@
+"""Conditions on each object of a list, and questions about several objects."""
