@@ -142,6 +142,10 @@ class Meanings:
         """Return the label that means the same, unless the words are a label."""
         return None if self._labels().alike(words) else self._labels().synonym(words)
 
+    def category_of(self, words: str) -> list[str]:
+        """Return the labels of a category such as *furniture*, unless the words are a label."""
+        return [] if self._labels().alike(words) else self._labels().category(words)
+
     def names(self) -> tuple[str, ...]:
         """Return the labels that hold function words of questions, as *stop sign* or *what-not shelf*."""
         generation = self._store.generation

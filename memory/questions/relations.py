@@ -73,6 +73,10 @@ class SpatialQuestions:
     _store: MemoryStore
     _meanings: Meanings
 
+    def category_of(self, words: str) -> list[str]:
+        """Return the labels of a category (``furniture``: ``table``, ``chair``), unless words are a label."""
+        return self._meanings.category_of(words)
+
     def related(
         self,
         relation: Relation,

@@ -209,8 +209,13 @@ def _answer_search(
     words = ""
     if isinstance(parsed.what, str):
         words = parsed.what
-        named = options.labels is None and _is_label(questions, parsed)
-        values = {"labels": [words]} if named else {"text": content_words(words)}
+        members = questions.category_of(words)
+        if options.labels is None and _is_label(questions, parsed):
+            values = {"labels": [words]}
+        elif members:
+            values, words = {"labels": members}, f"{' or '.join(members)} (read for {words!r})"
+        else:
+            values = {"text": content_words(words)}
     elif isinstance(parsed.what, int):
         values, words = {"like": parsed.what}, f"{SIMILAR_TO}memory {parsed.what}"
     elif parsed.what is not None:
@@ -255,6 +260,7 @@ def _limits_in_words(parsed: ParsedQuestion) -> str:
 
 
 def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    landmark: Memory | None = None
     if parsed.what is not None:
         around: dict[str, Any] = {}
         if parsed.near is not None:
@@ -269,6 +275,7 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
             raise QuestionError(
                 "near", f"the position of {name(seen.memory)} is not known. Give a point, such as (3, 1)"
             )
+        landmark = seen.memory
         parsed = replace(parsed, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
         if parsed.inside:
             radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
@@ -278,10 +285,14 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
     radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
     if time_of(parsed) is not None:
         return _answer_between(questions, replace(parsed, radius_m=radius, what=None), options)
-    return questions.near(
+    found = questions.near(
         parsed.near, radius, map_id=parsed.map_id, area=parsed.area, labels=options.labels,
-        kinds=options.kinds or parsed.kinds, states=options.states or parsed.states, k=options.k,
+        kinds=options.kinds or parsed.kinds, states=options.states or parsed.states, k=options.k + 1,
     )  # fmt: skip
+    # The landmark itself is not near the landmark.
+    hits = [hit for hit in found.hits if landmark is None or hit.memory.id != landmark.id]
+    total = found.total - (len(found.hits) - len(hits))
+    return replace(found, total=total, hits=tuple(hits[: options.k]))
 
 
 def _answer_between(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Happened:

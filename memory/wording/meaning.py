@@ -43,9 +43,21 @@ CATEGORIES = {
         "night stand", "cabinet", "shelf", "wardrobe", "bookcase", "stool", "drawer",
     ),
     "animal": ("dog", "cat", "bird", "horse", "rabbit"),
+    "appliance": (
+        "fridge", "freezer", "oven", "stove", "microwave", "dishwasher", "washing machine", "dryer", "kettle",
+        "toaster", "coffee machine", "vacuum cleaner", "television", "tv", "fan", "heater", "iron",
+    ),
+    "seat": ("chair", "armchair", "sofa", "couch", "bench", "stool"),
+    "electronics": ("laptop", "computer", "phone", "tablet", "television", "tv", "remote control", "camera"),
+    "crockery": ("mug", "cup", "plate", "bowl", "glass"),
 }  # fmt: skip
 #: Words that the categories also go by.
-_ALSO = {"piece of furniture": "furniture", "pieces of furniture": "furniture", "pet": "animal"}
+_ALSO = {
+    "piece of furniture": "furniture", "pieces of furniture": "furniture", "pet": "animal",
+    "electronic device": "electronics", "electronic devices": "electronics", "device": "electronics",
+    "devices": "electronics", "home appliance": "appliance", "household appliance": "appliance",
+    "seating": "seat",
+}  # fmt: skip
 
 
 class CorrectedQuery(NamedTuple):

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from memory.questions.reading.grammar import PREPOSITIONS, Chunk, Parse, is_past, parse
 
 #: Phrases that mean a first observation wherever they stand.
-_FIRST_TIME = ("for the first time", "the first time", "first time")
+_FIRST_TIME = tuple(
+    f"{start}{word} time" for start in ("for the ", "the ", "") for word in ("first", "very first")
+)
 _AROUND = frozenset({
     "ALL", "ANY", "ANYTHING", "APPEAR", "BE", "COUNT", "DET", "DO", "FILLER", "HAVE", "MODAL", "NOUN", "OF",
     "PERSON", "SEE", "SHOW", "STOP", "THERE", "TO", "WHAT", "WHICH", "WHO", *PREPOSITIONS,

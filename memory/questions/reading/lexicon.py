@@ -82,7 +82,7 @@ _CLASSES: Mapping[str, str] = {
     """,
     "SHOW": """
         enumerate, report, print, output, return, show, list, search, search for, give, display, tell, tell
-        about, give details of, details of
+        about, give details of, details of, name the, name all, name every
     """,
     "FIND": "can not find, cannot find, find, need, want, locate, look for, looking for",
     "GO": """
@@ -123,7 +123,10 @@ _CLASSES: Mapping[str, str] = {
     "DESCRIBED": "described as, described with, captioned as, captioned, whose caption says",
     "CARRYING": "carrying, supporting",
     "STILL": "status of, state of, still",
-    "FIRST": "first, for the first time, the first time, first time, earliest",
+    "FIRST": """
+        first, for the first time, the first time, first time, earliest, very first, for the very first time,
+        the very first time, very first time
+    """,
     "LAST": """
         last, latest, most recent, most recently, the last time, last time, recent, the most recent, the most
         recent time, for the last time

@@ -81,7 +81,7 @@ TOLD: list[tuple[str, str]] = [
     ("how many cars are near the bakery?", "1 memory of Car"),
     ("how many ☕ are there?", "1 memory of ☕"),
     ("is there a mug in the kitchen?", "1 memory of Mug"),
-    ("what is near the ☕?", "☕ (memory 15) at 0.0 m"),
+    ("what is near the ☕?", "5 memories within 5 m of (28.0, 22.0)"),
     ("where is the car closest to the bakery?", "Car (memory 1) at (10.0, 0.0), 2.83 m"),
     ("where was the car yesterday?", "1 memory of Car between 2026-01-09 00:00:00 UTC"),
     ("☕", "☕ (memory 15)"),

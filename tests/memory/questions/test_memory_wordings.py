@@ -244,3 +244,31 @@ def test_sizes_in_units(questions: Questions, text: str, end: str) -> None:
 def test_a_unit_needs_a_length(questions: Questions) -> None:
     with pytest.raises(QuestionError, match="fits only a distance or a size"):
         ask(questions, "where is the sofa in feet")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("show me all furniture", [1, 3]),
+        ("list all furniture in the hallway", [1, 3]),
+        ("which seats are in the hallway", [3]),
+        ("what crockery is in the hallway", [2]),
+    ],
+)
+def test_a_category_means_its_labels(questions: Questions, text: str, expected: list[int]) -> None:
+    answer = ask(questions, text).answer
+    assert ids(answer) == expected
+    assert "read for" in str(answer)
+
+
+def test_a_landmark_is_not_near_itself(questions: Questions) -> None:
+    near = ask(questions, "what is within 3.5 m of the table").answer
+    assert 1 not in ids(near)
+    assert near.total == len(near.hits) > 1
+    # A point has no object of its own.
+    assert 1 in ids(ask(questions, "what is within 3.5 m of (1, 1)").answer)
+
+
+def test_the_very_first_time_is_the_first_time(questions: Questions) -> None:
+    first = ask(questions, "what did you see for the first time today").answer
+    assert ids(ask(questions, "what did you see for the very first time today").answer) == ids(first)

@@ -102,7 +102,10 @@ def as_list(found: ParsedQuestion, *conditions: ObjectCondition) -> ParsedQuesti
         for one in each.asked
     )
     past = found.past or timed
-    return replace(found, question="select", conditions=conditions, past=past, typed=None, many=False)
+    states = None if timed and found.question == "near" else found.states
+    return replace(
+        found, question="select", conditions=conditions, past=past, states=states, typed=None, many=False
+    )
 
 
 def _no_longer(chunks: Sequence[Chunk], understand: Understand) -> ParsedQuestion | None:
