@@ -214,7 +214,7 @@ def test_stats_of_an_empty_store(recall: Recall, tmp_path: Path) -> None:
         ("what did you see in the last two days --now newest", "3 memories between 2026-01-02 10:00:00"),
         ("what happened this morning --now 2026-01-02T12:00", "mug (memory 2) on 2026-01-02 10:00:00 UTC"),
         ("what happened today --now 2026-02-02", "The newest memory is of 2026-01-04 10:00:00 UTC."),
-        ("what is near the door?", "2 memories within 5 m of (0.0, 0.0): door (memory 1) at 0.0 m and mug"),
+        ("what is near the door?", "1 memory within 5 m of (0.0, 0.0): mug (memory 2) at 2.2 m"),
         ("are there mugs near the door", "1 memory of mug"),
         ("how many mugs are near the unicorn", "called 'unicorn'. Ask for example: 'where is the mug?'"),
         (
