@@ -172,7 +172,7 @@ def test_ask_in_words_and_in_parts(client: Any) -> None:
     assert asked(question="when was the red mug first seen?")["answer"]["memory"]["id"] == 2
     assert asked(question="how often did you see a mug")["answer"]["sightings"] == 2
     near = asked(question="what is near the red mug", map_id="default")["answer"]
-    assert [hit["memory"]["id"] for hit in near["hits"]] == [2, 1]
+    assert [hit["memory"]["id"] for hit in near["hits"]] == [1]
     changed = asked(question="what changed since yesterday", now="2026-01-04T12:00:00Z")
     assert [memory["id"] for memory in changed["answer"]["new"]] == [3, 4]
     happened = asked(question="what happened on 2026-01-02?")["answer"]
