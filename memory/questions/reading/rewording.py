@@ -70,6 +70,11 @@ _SIZED = pattern(
     r"^how many (?P<unit>(?:milli|centi|kilo)?met(?:re|er)s|inches|feet|yards|[cm]?m) "
     r"(?P<side>long|wide|tall|high) (?P<what>(?:is|are|was|were) .+)$"
 )
+#: *What is left in the garage* and *what is still in the garage*: what is there. *What has left* is another.
+_REMAINING = pattern(
+    r"^(?P<what>(?:what|who|which (?:\w+ )+|how many (?:\w+ )+)\s*\b(?:is|are)) (?:still )?(?:left|still)"
+    r"(?= (?:in|on|at|inside|near|next to) )"
+)
 
 
 def reworded(words: str) -> str:
@@ -93,6 +98,7 @@ def reworded(words: str) -> str:
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
         rest = f"{asked['verb']} {subject} {asked['rest']}"
     rest = _SIZED.sub(r"how \g<side> \g<what> in \g<unit>", rest)
+    rest = _REMAINING.sub(r"\g<what>", rest)
     rest = _SINCE.sub(r"how \g<unit> ago ", rest)
     elapsed = _ELAPSED.match(rest)
     if elapsed is not None:

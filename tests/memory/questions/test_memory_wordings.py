@@ -68,6 +68,11 @@ def ids(answer: Any) -> list[int]:
         ("would you mind telling me where the cup is", "where the cup is"),
         ("can you tell me if the cup is on the table", "is the cup on the table"),
         ("do you happen to know whether there is a cup in the hall", "is there a cup in the hall"),
+        ("what is left in the garage", "what is in the garage"),
+        ("which chairs are still left on the balcony", "which chairs are on the balcony"),
+        ("what is still on the table", "what is on the table"),
+        ("what has left the garage", "what has left the garage"),
+        ("what is left of the sofa", "what is left of the sofa"),
         # Words that name something stay.
         ("where is the dear", "where is the dear"),
         ("where is my dear friend", "where is my dear friend"),
