@@ -29,7 +29,8 @@ from memory.questions.counting import tally, tally_of
 from memory.questions.driving import pose_to
 from memory.questions.meaning import Meanings, Target, What
 from memory.questions.places import circle_of, words_of_place
-from memory.questions.reading.understanding import ParsedQuestion, understand
+from memory.questions.reading.asides import read_question
+from memory.questions.reading.understanding import ParsedQuestion
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
 from memory.questions.relations import SpatialQuestions
 from memory.questions.visits import visits_of
@@ -78,7 +79,7 @@ class Questions(SpatialQuestions):
         Raises:
             ValueError: the text is empty or too long, or a time does not exist.
         """
-        return understand(text, now_ns, self._meanings.names())
+        return read_question(text, now_ns, self._meanings.names(), self.knows)
 
     def label_of(self, words: str) -> str | None:
         """Return the label that words match except for case and ending (``cars``: ``Car``), or ``None``."""
@@ -495,6 +496,5 @@ class Questions(SpatialQuestions):
             raise ValueError(f"half_life_s must be above 0, got {half_life_s}")
         meant = self._meanings.of(what, map_id, circle=circle_of(near, radius_m), area=area)
         return pose_to(
-            self._meanings, meant,
-            distance_m=distance_m, coming_from=coming_from, half_life_s=half_life_s,
+            self._meanings, meant, distance_m=distance_m, coming_from=coming_from, half_life_s=half_life_s,
         )  # fmt: skip

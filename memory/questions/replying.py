@@ -95,8 +95,8 @@ def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | 
     """
     options = options or ReplyOptions()
     plain = _reply(questions, parsed, options)
-    note = synonyms_note(questions, parsed)
-    return plain._replace(sentence=f"{plain.sentence} {note}") if note else plain
+    notes = [synonyms_note(questions, parsed), f"({' '.join(parsed.asides)})" if parsed.asides else ""]
+    return plain._replace(sentence=" ".join([plain.sentence, *filter(None, notes)]))
 
 
 def _reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Reply:
