@@ -50,7 +50,7 @@ _FINDING = ("find", "can not find", "cannot find", "locate")
 _ORDER = ("FIRST", "LAST", "MOST", "SUPERLATIVE")
 #: Classes between a subject and its verb, and classes that belong to the question after a clause.
 _AUXILIARY = frozenset({"BE", "DO", "EVER", "FILLER", "HAVE", "MODAL", "NOT", "NOW", "STILL", "TO"})
-_PREDICATE = frozenset({"APPEAR", "CHANGE", "HAPPEN", "HERE", "LEFT", "MOVE", "STAY", "STILL", "THERE"})
+_PREDICATE = frozenset({"APPEAR", "BE", "CHANGE", "HAPPEN", "HERE", "LEFT", "MOVE", "STAY", "STILL", "THERE"})
 #: Ends of verbs, as in *threw away*.
 _PARTICLES = ("around", "away")
 #: Verbs of a question with *do*.
@@ -78,7 +78,7 @@ _NO_NAMES = frozenset({
     "saturday", "sunday", "morning", "afternoon", "evening", "night", "noon", "week", "month", "year",
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
     "november", "december", "everything", "something", "anything", "nothing", "one", "other", "here",
-    "there", "let", "robot",
+    "there", "let", "robot", "nobody", "somebody", "anybody", "everybody", "someone", "anyone", "everyone",
 })  # fmt: skip
 
 
