@@ -29,8 +29,8 @@ from memory.questions.counting import tally, tally_of
 from memory.questions.driving import pose_to
 from memory.questions.meaning import Meanings, Target, What
 from memory.questions.places import circle_of, words_of_place
+from memory.questions.reading.asides import read_question
 from memory.questions.reading.parsed import ParsedQuestion
-from memory.questions.reading.understanding import understand
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
 from memory.questions.relations import SpatialQuestions
 from memory.questions.visits import visits_of
@@ -79,7 +79,7 @@ class Questions(SpatialQuestions):
         Raises:
             ValueError: the text is empty or too long, or a time does not exist.
         """
-        return understand(text, now_ns, self._meanings.names())
+        return read_question(text, now_ns, self._meanings.names(), self.knows)
 
     def label_of(self, words: str) -> str | None:
         """Return the label that words match except for case and ending (``cars``: ``Car``), or ``None``."""

@@ -147,11 +147,16 @@ class Meanings:
         return [] if self._labels().alike(words) else self._labels().category(words)
 
     def names(self) -> tuple[str, ...]:
-        """Return the labels that hold function words of questions, as *stop sign* or *what-not shelf*."""
+        """Return the labels that hold function words of questions, as *stop sign* or *what-not shelf*.
+
+        Areas with the name of an owner, such as *grandma's room*, count too.
+        """
         generation = self._store.generation
         if self._names is None or self._names[0] != generation:
             labels = self._store.label_counts()
-            self._names = (generation, tuple(label for label in labels if holds_function_word(label)))
+            areas = (area.name for area in self._store.areas() if "'" in area.name)
+            kept = (*(label for label in labels if holds_function_word(label)), *areas)
+            self._names = (generation, kept)
         return self._names[1]
 
     def _labels(self) -> Labels:

@@ -102,10 +102,18 @@ def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | 
         parts = [replace(part, map_id=part.map_id or parsed.map_id) for part in parsed.parts]
         replies = [reply(questions, part, options) for part in parts]
         answers = AnswerList(tuple(found.answer for found in replies))
-        return Reply(parsed, " ".join(found.sentence for found in replies), answers)
+        return Reply(
+            parsed, " ".join([*(found.sentence for found in replies), *_asides_note(parsed)]), answers
+        )
     plain = _reply(questions, parsed, options)
     note = synonyms_note(questions, parsed)
-    return plain._replace(sentence=f"{plain.sentence} {note}") if note else plain
+    notes = [note] if note else []
+    return plain._replace(sentence=" ".join([plain.sentence, *notes, *_asides_note(parsed)]))
+
+
+def _asides_note(parsed: ParsedQuestion) -> list[str]:
+    """Return the remarks on words that were left out, if there are any, as one sentence."""
+    return [f"({' '.join(parsed.asides)})"] if parsed.asides else []
 
 
 def _reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Reply:

@@ -110,7 +110,8 @@ _CLASSES: Mapping[str, str] = {
         frequently, the most often, the most frequently, least often, least frequently, the least often, the
         least frequently, least recently, most times, the most times, fewest times, the fewest times, for the
         longest time, longest ago, the longest ago, the longest time ago, for the longest, in the longest
-        time, the longest time, longest time, for the shortest time, the shortest time, shortest time
+        time, the longest time, longest time, for the shortest time, the shortest time, shortest time,
+        at what height, at which height
     """,
     "UNSEEN": """
         unseen, unvisited, unobserved, undetected, gone unseen, been unseen, gone unvisited, gone unnoticed,
@@ -218,7 +219,7 @@ _CLASSES: Mapping[str, str] = {
         wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,
         está, están, dove, quanti, quante, onde, quantos, waar, wanneer, hoeveel
     """,
-    "CLAUSE": "while, after, until, till, since, during, as soon as, whenever",
+    "CLAUSE": "while, after, until, till, since, during, as soon as, whenever, now that, given that, considering that",
     "FILLER": """
         maybe, perhaps, probably, possibly, anymore, any more, any longer, either, centre-to-centre,
         center-to-center, straight-line, in the whole house, in the whole flat, in the entire house,
@@ -230,7 +231,8 @@ _CLASSES: Mapping[str, str] = {
         kinds of, to the flat, to the house, sort of, types of, type of, piece of, pieces of, a lot
         of, as, place where, spot where, the place where, the spot where, there is, in the house, in
         the flat, at home, in our home, in the home, in my home, in town, in the town, on the road, on
-        the street, along the road, along the street, together, overall, hello robot
+        the street, along the road, along the street, together, overall, hello robot,
+        in this flat, in this house, in this home, in this apartment, in the apartment
     """,
 }
 

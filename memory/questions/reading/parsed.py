@@ -87,6 +87,7 @@ class ParsedQuestion:
         problem: reason of a refusal, with ``{thing}`` for an object of the store. It does not count if the
             store knows the words.
         nouns: noun phrases of a refused question.
+        asides: remarks on words that were left out, because the store cannot check them.
     """
 
     question: str
@@ -123,6 +124,7 @@ class ParsedQuestion:
     typed: str | None = None
     problem: str | None = None
     nouns: tuple[str, ...] = ()
+    asides: tuple[str, ...] | None = None
 
     def given(self) -> dict[str, Any]:
         """Return the parts that were given."""

@@ -67,6 +67,7 @@ NO_ROBOT = (
     " scan. Ask for example: 'where were you yesterday?'"
 )
 #: ``{word}`` is the pronoun.
+UNNAMED = f"I read each question on its own, so I don't know what '{{word}}' is. Name it. {_EXAMPLE}"
 WHO_IS = f"I don't know who '{{word}}' is. {_EXAMPLE}"
 LEFT_IN_A_TIME = (
     "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
@@ -104,7 +105,7 @@ def reason_of(parsed: Parse, words: str) -> str | None:
     pronoun = next((each.text for each in parsed.functions if each.text.lower() in pronouns), None)
     named = (parsed.target is not None or parsed.has("ANYTHING", "HERE")) and not parsed.dangling
     if pronoun is not None and not named and parsed.question not in ("seen_before", "been_here"):
-        return f"I read each question on its own, so I don't know what '{pronoun}' is. Name it. {_EXAMPLE}"
+        return UNNAMED.replace("{word}", pronoun)
     if parsed.unparsed:
         return _UNPARSED.replace("{words}", words)
     if parsed.question is None:

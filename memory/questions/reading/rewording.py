@@ -24,7 +24,9 @@ _LEAD = pattern(
     r"|i have (?:a|one) (?:quick |short |small )?question(?: for you)?"
     r"|(?:just )?out of (?:curiosity|interest)|just curious|be (?:so )?kind(?: enough)?"
     rf"|do me a favou?r)(?: {_FRIEND})*(?:\s*[,.:;!?-]+\s+|\s+(?=\w)|$)(?:(?:and|but) )?)"
-    rf"|(?:{_THANKS}|{_FRIEND})\s*[,.:;!]+\s+(?={_ASKING}))"
+    rf"|(?:{_THANKS}|{_FRIEND})\s*[,.:;!]+\s+(?={_ASKING})"
+    r"|(?:yo|hey|ok|okay|so|well|alright|right|listen|please note(?: that)?|note that)(?: robot)?[\s,.:;!-]+"
+    rf"(?={_ASKING}|(?:i|we|my|our|it|he|she|they|there)\b))"
 )
 _TAIL = pattern(
     rf"(?:\s*[,;.!?-]*\s+(?:{_THANKS}|please|if you (?:can|could|don't mind|know|would|please)|do you know"
@@ -75,6 +77,24 @@ _REMAINING = pattern(
     r"^(?P<what>(?:what|who|which (?:\w+ )+|how many (?:\w+ )+)\s*\b(?:is|are)) (?:still )?(?:left|still)"
     r"(?= (?:in|on|at|inside|near|next to) )"
 )
+#: *Do you think the cat is here*, and *where do you think the cat is*.
+_THINK = r"do you (?:really )?(?:think|believe|reckon|suppose|guess)"
+_THINKS = pattern(rf"^{_THINK} (?:that )?(?=\w)")
+_THINKS_INSIDE = pattern(rf"(?:(?<=\w),? {_THINK}(?=,? (?!of\b|about\b)\w)|,? {_THINK}$)")
+#: *Where did I drop X* is *where did I put X*.
+_LOST = pattern(
+    r"^(?P<where>where (?:did|have|had) (?:i|we|you|he|she|they) (?:(?:last|just) )?)"
+    r"(?:drop|dropped|dump|dumped|lose|misplace|misplaced|chuck|chucked|stick|stuck|set down|lay|laid)"
+    r"(?: off| down)? (?=\w)"
+)
+_DIMENSIONS = pattern(
+    r"^what (?P<be>is|are|was|were) the (?:(?:exact|physical|outer) )?(?:dimensions?|measurements) of (?=\w)"
+)
+#: *Which object has the highest number of observations*.
+_OBSERVATIONS = pattern(
+    r"\b(?:(?P<has>has|have|had)|with) the (?:(?P<most>highest|largest|biggest|greatest)"
+    r"|lowest|smallest|fewest) (?:number|count|amount) of (?:observations|sightings|detections)\b"
+)
 
 
 def reworded(words: str) -> str:
@@ -93,6 +113,7 @@ def reworded(words: str) -> str:
     rest = " ".join(_INSIDE.sub(" ", rest).split()).rstrip(ENDS)
     if not rest:
         return words
+    rest = _direct(rest)
     asked = _WHETHER.match(rest)
     if asked is not None and rest != words and not _ASKS.search(rest):
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
@@ -105,6 +126,19 @@ def reworded(words: str) -> str:
         how = elapsed["how"] if "many" in elapsed["how"].lower() else "how long"
         rest = f"{how} was {elapsed['what'] or 'it'} there"
     return rest
+
+
+def _direct(words: str) -> str:
+    """Return words with one wording for opinions, lost objects, dimensions and numbers of observations."""
+    believed = _THINKS.sub("whether ", words, count=1)
+    rest = believed if _WHETHER.match(believed) else _THINKS.sub("", words, count=1)
+    rest = _THINKS_INSIDE.sub("", rest)
+    rest = _LOST.sub(r"\g<where>put ", rest)
+    rest = _DIMENSIONS.sub(r"how big \g<be> ", rest)
+    return _OBSERVATIONS.sub(
+        lambda found: f"{'was ' if found['has'] else ''}seen {'most' if found['most'] else 'least'} often",
+        rest,
+    )
 
 
 def _without_tail(words: str) -> str:

@@ -33,6 +33,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "tallest": ("height", "more"),
     "highest": ("elevation", "more"),
     "lowest": ("elevation", "less"),
+    "height": ("elevation", "more"),
     "fastest": ("speed", "more"),
     "slowest": ("speed", "less"),
     "ago": ("last_seen", "less"),
@@ -98,7 +99,7 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
             "distance", _distance_order(chunks[at].text), _nth(chunks[at].text), False, False, rest
         )
     rest = [*chunks[:at], *chunks[at + 1 :]]
-    if chunks[at].text.lower().startswith("how "):
+    if chunks[at].text.lower().startswith(("how ", "at ")):
         rest = [
             Chunk("WHAT", "how"),
             *rest,
