@@ -16,7 +16,7 @@ from memory.questions.answers import How
 from memory.questions.reading.grammar import holds_function_word, subject_of
 from memory.store import MemoryStore
 from memory.types import Memory, positions_of
-from memory.wording.meaning import Labels
+from memory.wording.meaning import Labels, is_word
 from memory.wording.stems import stems
 
 #: A label or words, the id of a memory, or a vector.
@@ -93,7 +93,7 @@ class Meanings:
         near = self._labels().nearest(what)
         if near is not None and self._there(filter, labels=(near,)):
             return Target(f"{near} (read for {what!r})", "label", replace(filter, labels=(near,)))
-        better = self._store.corrections(what)
+        better = {slip: word for slip, word in self._store.corrections(what).items() if not is_word(slip)}
         words = " ".join(better.get(word, word) for word in what.split())
         if better and self._is_described(words, filter):
             return Target(f"{words} (read for {what!r})", "text", replace(filter, text=words))

@@ -60,6 +60,15 @@ _ALSO = {
 }  # fmt: skip
 
 
+#: Stems of all words above. They are no misspellings: *tablets* are not *tables*.
+_WORDS = frozenset(stems(word) for group in (*SYNONYMS, *CATEGORIES.values()) for word in group)
+
+
+def is_word(text: str) -> bool:
+    """Return True for a word that has synonyms or a category, and so is no misspelling of another."""
+    return stems(text) in _WORDS
+
+
 class CorrectedQuery(NamedTuple):
     """A query with corrections.
 
@@ -119,7 +128,7 @@ class Labels:
         if same is not None:
             return same
         joined = " ".join(stems(words))
-        if not is_cased(joined):
+        if not is_cased(joined) or is_word(words):
             return None
         entries = islice(self._joined.items(), MOST_LABELS)
         found = nearest(joined, ((root, self._counts[label]) for root, label in entries))

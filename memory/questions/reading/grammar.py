@@ -25,6 +25,7 @@ _IN_UNITS = re.compile(r"how many (?:different )?(?P<unit>(?:second|minute|hour|
 #: Contractions, written out.
 _CONTRACTIONS = (
     (re.compile(r"\b(wh\w+|how|that|there|it|he|she)'s\b", re.IGNORECASE), r"\1 is"),
+    (re.compile(r"\b(what|where|who|how)s\b(?!')", re.IGNORECASE), r"\1 is"),
     (re.compile(r"\bi'm\b", re.IGNORECASE), "I am"),
     (re.compile(r"\b(\w+)'re\b", re.IGNORECASE), r"\1 are"),
     (re.compile(r"\b(\w+)'ve\b", re.IGNORECASE), r"\1 have"),
@@ -41,7 +42,7 @@ _SEEN_NOW = ("see", "sees", "visible", "in view", "known", "stored", "recorded",
 _DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
 #: Words for objects, not for all memories.
-_THINGS = ("thing", "things", "object", "objects", "item", "items")
+_THINGS = ("thing", "things", "object", "objects", "item", "items", "entity", "entities")
 #: Words after *newest* that mean the last observation, not the last object to appear.
 _OBSERVATIONS = ("memory", "memories", "observation", "observations", "sighting", "sightings")
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.

@@ -146,7 +146,8 @@ _CLASSES: Mapping[str, str] = {
     "ANYTHING": """
         detection, detections, anything, something, everything, thing, things, object, objects, stuff,
         memories, memory, labels, classes, situation, situations, observation, observations, it all, event,
-        events, item, items, all memories, anything else, something else, everything else
+        events, item, items, entry, entries, entity, entities, all memories, anything else, something else,
+        everything else
     """,
     "PERSON": "he, she, i, you, we, me, us, the robot, robot, they, u, ya",
     "ANYONE": "anyone, anybody, someone, somebody",
@@ -219,7 +220,9 @@ _CLASSES: Mapping[str, str] = {
         wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,
         está, están, dove, quanti, quante, onde, quantos, waar, wanneer, hoeveel
     """,
-    "CLAUSE": "while, after, until, till, since, during, as soon as, whenever, now that, given that, considering that",
+    "CLAUSE": """
+        while, after, until, till, since, during, as soon as, whenever, now that, given that, considering that
+    """,
     "FILLER": """
         maybe, perhaps, probably, possibly, anymore, any more, any longer, either, centre-to-centre,
         center-to-center, straight-line, in the whole house, in the whole flat, in the entire house,

@@ -88,12 +88,16 @@ _LOST = pattern(
     r"(?: off| down)? (?=\w)"
 )
 _DIMENSIONS = pattern(
-    r"^what (?P<be>is|are|was|were) the (?:(?:exact|physical|outer) )?(?:dimensions?|measurements) of (?=\w)"
+    r"^(?:please )?(?:what|give me|tell me|list) ?(?P<be>(?:is|are|was|were)?) ?the "
+    r"(?:(?:exact|physical|outer) )?(?:dimensions?|measurements) of (?=\w)"
 )
+#: *Any mugs outside the kitchen*.
+_OUTSIDE = pattern(r"(?<=\w )outside (?:of )?(?=(?:the|my|our) )")
 #: *Which object has the highest number of observations*.
 _OBSERVATIONS = pattern(
     r"\b(?:(?P<has>has|have|had)|with) the (?:(?P<most>highest|largest|biggest|greatest)"
-    r"|lowest|smallest|fewest) (?:number|count|amount) of (?:observations|sightings|detections)\b"
+    r"|lowest|smallest|fewest) (?:(?:number|count|amount) of (?:observations|sightings|detections)"
+    r"|(?:observation|detection) count)\b"
 )
 
 
@@ -134,7 +138,8 @@ def _direct(words: str) -> str:
     rest = believed if _WHETHER.match(believed) else _THINKS.sub("", words, count=1)
     rest = _THINKS_INSIDE.sub("", rest)
     rest = _LOST.sub(r"\g<where>put ", rest)
-    rest = _DIMENSIONS.sub(r"how big \g<be> ", rest)
+    rest = _DIMENSIONS.sub(lambda found: f"how big {found['be'] or 'is'} ", rest)
+    rest = _OUTSIDE.sub("not in ", rest)
     return _OBSERVATIONS.sub(
         lambda found: f"{'was ' if found['has'] else ''}seen {'most' if found['most'] else 'least'} often",
         rest,
