@@ -137,6 +137,7 @@ _ASIDE = (
     "household",
     "engineers",
     "people",
+    "neighbours",
 )
 _ROWS = ("home", "town", "drives", *_ASIDE)
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")

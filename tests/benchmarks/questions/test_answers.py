@@ -37,7 +37,7 @@ def test_the_benchmark_writes_shares(tmp_path: Path, capsys: pytest.CaptureFixtu
     cases = json.loads(out.read_text())["cases"]
     assert [case["set"] for case in cases] == [
         "home", "town", "together", "held-out", "fresh", "ranked", "later", "visitor",
-        "papers", "speakers", "reader", "household", "engineers", "people",
+        "papers", "speakers", "reader", "household", "engineers", "people", "neighbours",
     ]  # fmt: skip
     for case in cases:
         parts = (case[name] for name in ("answered", "rightly_refused", "refused", "mistaken"))
