@@ -112,27 +112,28 @@ def read_question(
         QuestionError: the text is empty or too long, or depends on the robot's pose.
         ValueError: a time does not exist.
     """
+
+    def rest_of(aside: Aside) -> ParsedQuestion:
+        found = read_question(aside.question, now_ns, names, knows)
+        found.asides = (aside.remark, *(found.asides or ()))
+        return found
+
     words = reworded(" ".join(text.replace("’", "'").split()).rstrip(ENDS))
     aside = _without_sentences(words, names) or _without_owners(words, names, knows)
     if len(text) <= MOST_CHARACTERS and aside is not None:
         if aside.pronoun is not None:
             problem = UNNAMED.replace("{word}", aside.pronoun)
             return ParsedQuestion("search", what=words, typed=words, problem=problem)
-        found = read_question(aside.question, now_ns, names, knows)
-        found.asides = (aside.remark, *(found.asides or ()))
-        return found
+        return rest_of(aside)
     plain = understand(text, now_ns, names)
     aside = None if plain.problem is None else _without_clause(words, names)
     if aside is None or knows(words):
         return plain
     try:
-        found = read_question(aside.question, now_ns, names, knows)
+        found = rest_of(aside)
     except QuestionError:
         return plain
-    if found.problem is not None:
-        return plain
-    found.asides = (aside.remark, *(found.asides or ()))
-    return found
+    return plain if found.problem is not None else found
 
 
 def _remark(*said: str) -> str:
