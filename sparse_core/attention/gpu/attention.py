@@ -20,6 +20,8 @@ from sparse_core.kernels import launches
 from sparse_core.kernels.gradients import needs_autograd, once_differentiable
 
 _ONE = 2**32
+#: Kernels compute offsets within a block in 32 bits.
+_LARGEST_ROW_STRIDE = 2**23
 
 
 class AttentionTile(NamedTuple):
@@ -103,7 +105,7 @@ def forward(
     if q.numel() == 0:
         return out, lse
     size, dim = lists.block_size, shape.dim
-    tile = forward_tile(q.dtype, size, dim)
+    tile = forward_tile(q.dtype, size, dim, unmasked=_unmasked(lists, options))
     work = lists.work_list(shape.batch, shape.heads)
     scratch, part_lse = _scratch(work, size, dim, 1, q)
     if options.impl != "triton" and options.plain and hopper.supports(q, k, v, lists, options.scale):
@@ -204,7 +206,7 @@ def _query_gradient(
     """Write the gradient of the queries and delta, the last two operands."""
     q, k, v, out, gradient, lse, lse_gradient, delta, of_q = operands
     size, dim = lists.block_size, shape.dim
-    tile = query_tile(q.dtype, size, dim)
+    tile = query_tile(q.dtype, size, dim, unmasked=_unmasked(lists, options))
     work = lists.work_list(shape.batch, shape.heads)
     scratch, _ = _scratch(work, size, dim, 1, q)
     launches.launch(
@@ -272,8 +274,11 @@ def _add_pieces(
     )  # fmt: skip
 
 
-def forward_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
-    """Return the tile of the forward kernel; those for 16 bits were measured on an H200."""
+def forward_tile(dtype: torch.dtype, size: int, dim: int, *, unmasked: bool = False) -> AttentionTile:
+    """Return the tile of the forward kernel; those for 16 bits were measured on an H200.
+
+    Kernels without code for masks have registers for larger tiles.
+    """
     most = _largest_power(size)
     if dtype == torch.float32:
         return AttentionTile(min(most, 64), min(most, 32), 4, 2)
@@ -281,16 +286,19 @@ def forward_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
         return AttentionTile(min(most, 64), min(most, 64), 4, 2)
     if most == 128:
         return AttentionTile(128, 64, 4 if dim > 64 else 8, 3)
-    return AttentionTile(most, min(most, 32), 4, 3)
+    keys = 64 if unmasked and dim <= 64 else 32
+    return AttentionTile(most, min(most, keys), 4, 3)
 
 
-def query_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
+def query_tile(dtype: torch.dtype, size: int, dim: int, *, unmasked: bool = False) -> AttentionTile:
     """Return the tile of the kernel for the gradient of the queries."""
     most = _largest_power(size)
     if dtype == torch.float32:
         return AttentionTile(min(most, 32), min(most, 32), 4, 2)
     if dim > 128:
         return AttentionTile(min(most, 64), min(most, 32), 4, 2)
+    if unmasked:
+        return AttentionTile(min(most, 64), min(most, 64), 4, 2 if dim > 64 else 3)
     if most == 128 and dim > 64:
         return AttentionTile(64, 64, 4, 3)
     return AttentionTile(min(most, 64), min(most, 32), 4, 2 if dim > 64 else 3)
@@ -307,8 +315,9 @@ def key_tile(dtype: torch.dtype, size: int, dim: int) -> AttentionTile:
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """Return the tensor with a contiguous last dimension, copied only if needed."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+    """Return the tensor in a layout that the kernels read, copied only if needed."""
+    fits = tensor.stride(-1) == 1 and tensor.stride(-2) <= _LARGEST_ROW_STRIDE
+    return tensor if fits else tensor.contiguous()
 
 
 def _largest_power(size: int) -> int:
@@ -356,6 +365,11 @@ def _option_arguments(options: AttentionOptions, like: Tensor) -> tuple[Any, ...
     )
 
 
+def _unmasked(lists: Lists, options: AttentionOptions) -> bool:
+    """Return True if every block is computed whole."""
+    return lists.unmasked and options.query_lengths is None and options.key_lengths is None
+
+
 def _constants(
     lists: Lists, work: WorkList | None, options: AttentionOptions, shape: AttentionShape, dtype: torch.dtype
 ) -> dict[str, Any]:
@@ -367,6 +381,7 @@ def _constants(
         "DIM": shape.dim,
         "WIDE": _wide(shape.dim),
         "LISTED": work is not None,
+        "UNMASKED": _unmasked(lists, options),
         "RAGGED_QUERIES": options.query_lengths is not None,
         "RAGGED_KEYS": options.key_lengths is not None,
         "DROPOUT": options.dropout_p > 0,

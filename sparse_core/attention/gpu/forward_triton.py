@@ -30,14 +30,14 @@ _LN2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def _step(
-    q, k_base, v_base, stride_k, stride_v, keys, dims, key_end, allowed,
+    q, k_base, v_base, stride_k, stride_v, first, within, dims, key_end, allowed,
     start_0, start_1, stream, queries, threshold, drop_scale, scale,
     largest, total, out,
-    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, CUT: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, CUT: tl.constexpr, SHIFTED: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys of the online softmax."""
-    k = rows_of(k_base, stride_k, keys, dims, key_end, DIM, EVEN, CUT)
+    k = rows_of(k_base, stride_k, first, within, dims, key_end, DIM, EVEN, CUT, SHIFTED)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     if MASKED:
         scores = tl.where(allowed, scores, float("-inf"))
@@ -49,9 +49,9 @@ def _step(
     shrink = tl.exp2(largest - safe)
     total = total * shrink + tl.sum(weights, 1)
     if DROPOUT:
-        keep = kept(start_0, start_1, stream, queries[:, None], keys[None, :], threshold)
+        keep = kept(start_0, start_1, stream, queries[:, None], (first + within)[None, :], threshold)
         weights = tl.where(keep, weights * drop_scale, 0.0)
-    v = rows_of(v_base, stride_v, keys, dims, key_end, DIM, EVEN, CUT)
+    v = rows_of(v_base, stride_v, first, within, dims, key_end, DIM, EVEN, CUT, SHIFTED)
     out = tl.dot(weights.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
     return new, total, out
 
@@ -66,13 +66,14 @@ def forward_kernel(
     start_0, start_1, threshold, drop_scale, scale,
     query_length, key_length, heads, group, pattern_heads, block_rows,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    LISTED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    LISTED: tl.constexpr, UNMASKED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Out and lse of ``ROWS`` queries; ``scale`` is that of the scores times log2(e)."""
     TILES: tl.constexpr = BLOCK // ROWS
     STEPS: tl.constexpr = BLOCK // KEYS
     EVEN: tl.constexpr = DIM == WIDE
+    SHIFTED: tl.constexpr = UNMASKED and WIDE <= 64
     unit, part_begin, part_end, slot = unit_of(parts, tl.program_id(0) // TILES, LISTED)
     tile = tl.program_id(0) % TILES
     head_index = unit // block_rows
@@ -90,42 +91,44 @@ def forward_kernel(
     q_base = head_of(q, batch, q_batch, head, q_head)
     k_base = head_of(k, batch, k_batch, head // group, k_head)
     v_base = head_of(v, batch, v_batch, head // group, v_head)
-    q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
+    q_tile = rows_of(q_base, q_row, block_row * BLOCK, inner, dims, query_end, DIM, EVEN, True)
     largest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     found = tl.zeros((ROWS, WIDE), tl.float32)
     for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
-        keys = first_of(columns, entry, BLOCK, KEYS) + within
+        first = first_of(columns, entry, BLOCK, KEYS)
         largest, total, found = _step(
-            q_tile, k_base, v_base, k_row, v_row, keys, dims, key_end, (keys < key_end)[None, :],
+            q_tile, k_base, v_base, k_row, v_row, first, within, dims, key_end,
+            (first + within < key_end)[None, :],
             start_0, start_1, head_index, queries, threshold, drop_scale, scale,
-            largest, total, found, DIM, EVEN, RAGGED_KEYS, RAGGED_KEYS, DROPOUT, PRECISION,
+            largest, total, found, DIM, EVEN, RAGGED_KEYS, RAGGED_KEYS, SHIFTED, DROPOUT, PRECISION,
         )  # fmt: skip
-    for entry in tl.range(middle * STEPS, end * STEPS):
-        keys = first_of(columns, entry, BLOCK, KEYS) + within
-        allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, False)
-        largest, total, found = _step(
-            q_tile, k_base, v_base, k_row, v_row, keys, dims, key_end,
-            allowed & (keys < key_end)[None, :],
-            start_0, start_1, head_index, queries, threshold, drop_scale, scale,
-            largest, total, found, DIM, EVEN, True, True, DROPOUT, PRECISION,
-        )  # fmt: skip
-    # Masked values that are not finite have spoiled the tile, if it has masks: computed again without them.
-    if (middle < end) & (spoiled(found) > 0):
-        found = tl.zeros((ROWS, WIDE), tl.float32)
-        safe = tl.where(largest == float("-inf"), 0.0, largest)
-        for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+    if not UNMASKED:
+        for entry in tl.range(middle * STEPS, end * STEPS):
             first = first_of(columns, entry, BLOCK, KEYS)
-            keys = first + within
-            allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, True)
-            allowed &= (keys < key_end)[None, :]
-            k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
-            scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
-            weights = tl.exp2(scores - safe[:, None])
-            if DROPOUT:
-                keep = kept(start_0, start_1, head_index, queries[:, None], keys[None, :], threshold)
-                weights = tl.where(keep, weights * drop_scale, 0.0)
-            found = add_allowed(found, weights, allowed, v_base, v_row, first, dims, key_end, DIM, KEYS)
+            allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, False)
+            largest, total, found = _step(
+                q_tile, k_base, v_base, k_row, v_row, first, within, dims, key_end,
+                allowed & (first + within < key_end)[None, :],
+                start_0, start_1, head_index, queries, threshold, drop_scale, scale,
+                largest, total, found, DIM, EVEN, True, True, False, DROPOUT, PRECISION,
+            )  # fmt: skip
+        # Masked values that are not finite have spoiled the tile: compute it again without them.
+        if (middle < end) & (spoiled(found) > 0):
+            found = tl.zeros((ROWS, WIDE), tl.float32)
+            safe = tl.where(largest == float("-inf"), 0.0, largest)
+            for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+                first = first_of(columns, entry, BLOCK, KEYS)
+                keys = first + within
+                allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, True)
+                allowed &= (keys < key_end)[None, :]
+                k_tile = rows_of(k_base, k_row, first, within, dims, key_end, DIM, EVEN, True)
+                scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+                weights = tl.exp2(scores - safe[:, None])
+                if DROPOUT:
+                    keep = kept(start_0, start_1, head_index, queries[:, None], keys[None, :], threshold)
+                    weights = tl.where(keep, weights * drop_scale, 0.0)
+                found = add_allowed(found, weights, allowed, v_base, v_row, first, dims, key_end, DIM, KEYS)
     empty = total == 0.0
     # A total that is not a number stays so.
     found = found / tl.where(empty, 1.0, total)[:, None]

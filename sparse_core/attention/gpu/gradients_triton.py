@@ -2,7 +2,7 @@
 
 Two passes, by rows and by columns, need no atomics, so results are bitwise reproducible. Probabilities are
 recomputed from the log-sum-exp. As in the forward pass, a masked tile whose gradient is NaN is computed again
-without the values of masked pairs.
+without the values of masked pairs. ``UNMASKED`` leaves the code for masks out, which frees registers.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, attr-defined"
@@ -31,19 +31,19 @@ from sparse_core.attention.gpu.tiles_triton import (
 
 @triton.jit
 def _query_change(
-    q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end, allowed,
+    q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, first, within, dims, key_end, allowed,
     start_0, start_1, stream, queries, threshold, drop_scale, scale,
-    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, CUT: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, CUT: tl.constexpr, SHIFTED: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the scores of queries (rows) and a tile of keys, and the keys."""
-    k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, CUT)
-    v_tile = rows_of(v_base, v_row, keys, dims, key_end, DIM, EVEN, CUT)
+    k_tile = rows_of(k_base, k_row, first, within, dims, key_end, DIM, EVEN, CUT, SHIFTED)
+    v_tile = rows_of(v_base, v_row, first, within, dims, key_end, DIM, EVEN, CUT, SHIFTED)
     scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * (scale * LOG2E)
     weights = tl.exp2(scores - sums[:, None])
     change = tl.dot(g_tile, tl.trans(v_tile), input_precision=PRECISION)
     if DROPOUT:
-        keep = kept(start_0, start_1, stream, queries[:, None], keys[None, :], threshold)
+        keep = kept(start_0, start_1, stream, queries[:, None], (first + within)[None, :], threshold)
         change = tl.where(keep, change * drop_scale, 0.0)
     change = weights * (change - shift[:, None])
     if MASKED:
@@ -53,17 +53,17 @@ def _query_change(
 
 @triton.jit
 def _key_change(
-    k_tile, v_tile, lse, delta, q_base, g_base, q_row, g_row, queries, dims, query_end, allowed,
+    k_tile, v_tile, lse, delta, q_base, g_base, q_row, g_row, first, within, dims, query_end, allowed,
     start_0, start_1, stream, keys, threshold, drop_scale, scale,
-    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    DIM: tl.constexpr, EVEN: tl.constexpr, MASKED: tl.constexpr, CUT: tl.constexpr, SHIFTED: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Weights of keys (rows) and a tile of queries, gradients of their scores, the queries and theirs."""
-    inside = queries < query_end
-    q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
-    g_tile = rows_of(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
-    sums = log_sums(lse, queries, inside)
-    shift = tl.load(delta + queries, mask=inside, other=0.0)
+    queries = first + within
+    q_tile = rows_of(q_base, q_row, first, within, dims, query_end, DIM, EVEN, CUT, SHIFTED)
+    g_tile = rows_of(g_base, g_row, first, within, dims, query_end, DIM, EVEN, CUT, SHIFTED)
+    sums = log_sums(lse, queries, queries < query_end, CUT)
+    shift = tl.load(delta + queries, mask=queries < query_end, other=0.0) if CUT else tl.load(delta + queries)
     scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * (scale * LOG2E)
     weights = tl.exp2(scores - sums[None, :])
     if MASKED:
@@ -101,8 +101,8 @@ def query_gradient_kernel(
     start_0, start_1, threshold, drop_scale, scale,
     query_length, key_length, heads, group, pattern_heads, block_rows,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    LISTED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, HAS_LSE: tl.constexpr, STAGES: tl.constexpr,
+    LISTED: tl.constexpr, UNMASKED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr, HAS_LSE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Gradient of ``ROWS`` queries; also writes their delta, ``sum(out * gradient) - lse_gradient``."""
     TILES: tl.constexpr = BLOCK // ROWS
@@ -127,12 +127,12 @@ def query_gradient_kernel(
     v_base = head_of(v, batch, v_batch, head // group, v_head)
     q_base = head_of(q, batch, q_batch, head, q_head)
     g_base = head_of(gradient, batch, g_batch, head, g_head)
-    q_tile = rows_of(q_base, q_row, queries, dims, query_end, DIM, EVEN, True)
-    g_tile = rows_of(g_base, g_row, queries, dims, query_end, DIM, EVEN, True)
+    q_tile = rows_of(q_base, q_row, block_row * BLOCK, inner, dims, query_end, DIM, EVEN, True)
+    g_tile = rows_of(g_base, g_row, block_row * BLOCK, inner, dims, query_end, DIM, EVEN, True)
     place = head_index.to(tl.int64) * query_length + queries
-    sums = log_sums(lse, place, inside)
+    sums = log_sums(lse, place, inside, True)
     o_base = head_of(out, batch, o_batch, head, o_head)
-    o_tile = rows_of(o_base, o_row, queries, dims, query_end, DIM, EVEN, True)
+    o_tile = rows_of(o_base, o_row, block_row * BLOCK, inner, dims, query_end, DIM, EVEN, True)
     shift = tl.sum(o_tile.to(tl.float32) * g_tile.to(tl.float32), 1)
     if HAS_LSE:
         shift -= tl.load(lse_gradient + place, mask=inside, other=0.0)
@@ -140,36 +140,37 @@ def query_gradient_kernel(
     tl.store(delta + place, shift, mask=inside)
     found = tl.zeros((ROWS, WIDE), tl.float32)
     for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
-        keys = first_of(columns, entry, BLOCK, KEYS) + within
+        first = first_of(columns, entry, BLOCK, KEYS)
         change, k_tile = _query_change(
-            q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end,
-            (keys < key_end)[None, :], start_0, start_1, head_index, queries, threshold, drop_scale, scale,
-            DIM, EVEN, RAGGED_KEYS, RAGGED_KEYS, DROPOUT, PRECISION,
-        )  # fmt: skip
-        found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
-    for entry in tl.range(middle * STEPS, end * STEPS):
-        keys = first_of(columns, entry, BLOCK, KEYS) + within
-        allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, False)
-        change, k_tile = _query_change(
-            q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end,
-            allowed & (keys < key_end)[None, :],
+            q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, first, within, dims, key_end,
+            (first + within < key_end)[None, :],
             start_0, start_1, head_index, queries, threshold, drop_scale, scale,
-            DIM, EVEN, True, True, DROPOUT, PRECISION,
+            DIM, EVEN, RAGGED_KEYS, RAGGED_KEYS, UNMASKED, DROPOUT, PRECISION,
         )  # fmt: skip
         found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
-    if (middle < end) & (spoiled(found) > 0):
-        found = tl.zeros((ROWS, WIDE), tl.float32)
-        for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+    if not UNMASKED:
+        for entry in tl.range(middle * STEPS, end * STEPS):
             first = first_of(columns, entry, BLOCK, KEYS)
-            keys = first + within
-            allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, True)
-            allowed &= (keys < key_end)[None, :]
-            change, _ = _query_change(
-                q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, keys, dims, key_end, allowed,
+            allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, False)
+            change, k_tile = _query_change(
+                q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, first, within, dims, key_end,
+                allowed & (first + within < key_end)[None, :],
                 start_0, start_1, head_index, queries, threshold, drop_scale, scale,
-                DIM, EVEN, True, True, DROPOUT, PRECISION,
+                DIM, EVEN, True, True, False, DROPOUT, PRECISION,
             )  # fmt: skip
-            found = add_allowed(found, change, allowed, k_base, k_row, first, dims, key_end, DIM, KEYS)
+            found = tl.dot(change.to(k_tile.dtype), k_tile, found, input_precision=PRECISION)
+        if (middle < end) & (spoiled(found) > 0):
+            found = tl.zeros((ROWS, WIDE), tl.float32)
+            for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+                first = first_of(columns, entry, BLOCK, KEYS)
+                allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, KEYS, True)
+                allowed &= (first + within < key_end)[None, :]
+                change, _ = _query_change(
+                    q_tile, g_tile, sums, shift, k_base, v_base, k_row, v_row, first, within, dims, key_end,
+                    allowed, start_0, start_1, head_index, queries, threshold, drop_scale, scale,
+                    DIM, EVEN, True, True, False, DROPOUT, PRECISION,
+                )  # fmt: skip
+                found = add_allowed(found, change, allowed, k_base, k_row, first, dims, key_end, DIM, KEYS)
     found = found * scale
     if slot >= 0:
         rows = slot.to(tl.int64) * BLOCK + inner
@@ -195,8 +196,8 @@ def key_gradient_kernel(
     start_0, start_1, threshold, drop_scale, scale,
     query_length, key_length, key_heads, group, pattern_heads, block_rows,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    LISTED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    LISTED: tl.constexpr, UNMASKED: tl.constexpr, RAGGED_QUERIES: tl.constexpr, RAGGED_KEYS: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Gradients of ``KEYS`` keys and values, from the lists of the transposed pattern.
 
@@ -205,6 +206,7 @@ def key_gradient_kernel(
     TILES: tl.constexpr = BLOCK // KEYS
     STEPS: tl.constexpr = BLOCK // ROWS
     EVEN: tl.constexpr = DIM == WIDE
+    SHIFTED: tl.constexpr = UNMASKED and WIDE <= 64
     unit, part_begin, part_end, slot = unit_of(parts, tl.program_id(0) // TILES, LISTED)
     tile = tl.program_id(0) % TILES
     key_index = unit // block_rows
@@ -219,8 +221,8 @@ def key_gradient_kernel(
     within = tl.arange(0, ROWS)
     k_base = head_of(k, batch, k_batch, key_head, k_head)
     v_base = head_of(v, batch, v_batch, key_head, v_head)
-    k_tile = rows_of(k_base, k_row, keys, dims, key_end, DIM, EVEN, True)
-    v_tile = rows_of(v_base, v_row, keys, dims, key_end, DIM, EVEN, True)
+    k_tile = rows_of(k_base, k_row, block_column * BLOCK, inner, dims, key_end, DIM, EVEN, True)
+    v_tile = rows_of(v_base, v_row, block_column * BLOCK, inner, dims, key_end, DIM, EVEN, True)
     key_inside = (keys < key_end)[:, None]
     of_keys = tl.zeros((KEYS, WIDE), tl.float32)
     of_values = tl.zeros((KEYS, WIDE), tl.float32)
@@ -238,57 +240,58 @@ def key_gradient_kernel(
             query_length,
         )  # fmt: skip
         for entry in tl.range(begin * STEPS, middle * STEPS, num_stages=STAGES):
-            queries = first_of(columns, entry, BLOCK, ROWS) + within
+            first = first_of(columns, entry, BLOCK, ROWS)
             given, change, q_tile, g_tile = _key_change(
-                k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims, query_end,
-                (queries < query_end)[None, :],
+                k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, first, within, dims,
+                query_end, (first + within < query_end)[None, :],
                 start_0, start_1, head_index, keys, threshold, drop_scale, scale,
-                DIM, EVEN, RAGGED_QUERIES, DROPOUT, PRECISION,
+                DIM, EVEN, RAGGED_QUERIES, not UNMASKED, SHIFTED, DROPOUT, PRECISION,
             )  # fmt: skip
             of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
             of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
-        for entry in tl.range(middle * STEPS, end * STEPS):
-            queries = first_of(columns, entry, BLOCK, ROWS) + within
-            allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, ROWS, False)
-            given, change, q_tile, g_tile = _key_change(
-                k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims, query_end,
-                allowed & key_inside & (queries < query_end)[None, :],
-                start_0, start_1, head_index, keys, threshold, drop_scale, scale,
-                DIM, EVEN, True, DROPOUT, PRECISION,
-            )  # fmt: skip
-            of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
-            of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
-    if (cut > 0) & (spoiled(of_keys) + spoiled(of_values) > 0):
-        of_keys = tl.zeros((KEYS, WIDE), tl.float32)
-        of_values = tl.zeros((KEYS, WIDE), tl.float32)
-        passed = 0
-        for member in range(group):
-            head = key_head * group + member
-            begin, middle, end, passed = blocks_of(
-                row_ptr, full_end, (head % pattern_heads) * block_rows + block_column,
-                passed, part_begin, part_end, LISTED,
-            )  # fmt: skip
-            q_base, g_base, lse_base, delta_base, head_index = _query_head(
-                q, gradient, lse, delta, q_batch, q_head, g_batch, g_head, batch, head, key_heads * group,
-                query_length,
-            )  # fmt: skip
-            for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+        if not UNMASKED:
+            for entry in tl.range(middle * STEPS, end * STEPS):
                 first = first_of(columns, entry, BLOCK, ROWS)
-                queries = first + within
-                allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, ROWS, True)
-                allowed = allowed & key_inside & (queries < query_end)[None, :]
-                given, change, _, _ = _key_change(
-                    k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, queries, dims,
-                    query_end, allowed,
+                allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, ROWS, False)
+                given, change, q_tile, g_tile = _key_change(
+                    k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, first, within, dims,
+                    query_end, allowed & key_inside & (first + within < query_end)[None, :],
                     start_0, start_1, head_index, keys, threshold, drop_scale, scale,
-                    DIM, EVEN, True, DROPOUT, PRECISION,
+                    DIM, EVEN, True, True, False, DROPOUT, PRECISION,
                 )  # fmt: skip
-                of_values = add_allowed(
-                    of_values, given, allowed, g_base, g_row, first, dims, query_end, DIM, ROWS
-                )
-                of_keys = add_allowed(
-                    of_keys, change, allowed, q_base, q_row, first, dims, query_end, DIM, ROWS
-                )
+                of_values = tl.dot(given.to(g_tile.dtype), g_tile, of_values, input_precision=PRECISION)
+                of_keys = tl.dot(change.to(q_tile.dtype), q_tile, of_keys, input_precision=PRECISION)
+    if not UNMASKED:  # noqa: SIM102 - a constant of the compiler, which leaves the branch out
+        if (cut > 0) & (spoiled(of_keys) + spoiled(of_values) > 0):
+            of_keys = tl.zeros((KEYS, WIDE), tl.float32)
+            of_values = tl.zeros((KEYS, WIDE), tl.float32)
+            passed = 0
+            for member in range(group):
+                head = key_head * group + member
+                begin, middle, end, passed = blocks_of(
+                    row_ptr, full_end, (head % pattern_heads) * block_rows + block_column,
+                    passed, part_begin, part_end, LISTED,
+                )  # fmt: skip
+                q_base, g_base, lse_base, delta_base, head_index = _query_head(
+                    q, gradient, lse, delta, q_batch, q_head, g_batch, g_head, batch, head, key_heads * group,
+                    query_length,
+                )  # fmt: skip
+                for entry in tl.range(begin * STEPS, end * STEPS, num_stages=1):
+                    first = first_of(columns, entry, BLOCK, ROWS)
+                    allowed = allowed_tokens(mask_index, masks, entry, inner, within, BLOCK, ROWS, True)
+                    allowed = allowed & key_inside & (first + within < query_end)[None, :]
+                    given, change, _, _ = _key_change(
+                        k_tile, v_tile, lse_base, delta_base, q_base, g_base, q_row, g_row, first, within,
+                        dims, query_end, allowed,
+                        start_0, start_1, head_index, keys, threshold, drop_scale, scale,
+                        DIM, EVEN, True, True, False, DROPOUT, PRECISION,
+                    )  # fmt: skip
+                    of_values = add_allowed(
+                        of_values, given, allowed, g_base, g_row, first, dims, query_end, DIM, ROWS
+                    )
+                    of_keys = add_allowed(
+                        of_keys, change, allowed, q_base, q_row, first, dims, query_end, DIM, ROWS
+                    )
     of_keys = tl.where(key_inside, of_keys * scale, 0.0)
     of_values = tl.where(key_inside, of_values, 0.0)
     if slot >= 0:

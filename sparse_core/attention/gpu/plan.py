@@ -19,6 +19,8 @@ from sparse_core.errors import ImplementationError
 _PROGRAMS_PER_PROCESSOR = 2
 #: Shortest part of a cut row, in tokens.
 _SHORTEST_PART = 1024
+#: A part is long if it takes this share of the time of all. Long parts that start last would delay the end.
+_LONG_SHARE = 0.125
 #: Work lists (by batch size) that a pattern caches.
 _MOST_LISTS = 16
 #: Launches (by operand shapes) that a pattern caches.
@@ -29,7 +31,9 @@ _owners: weakref.WeakValueDictionary[int, BlockPattern] = weakref.WeakValueDicti
 
 
 class WorkList(NamedTuple):
-    """Order in which programs process block rows: long ones first and cut into parts.
+    """Order in which programs process block rows: long ones first and cut into parts, the rest head by head.
+
+    So programs that run at the same time read keys and values of few heads, which fit into the cache.
 
     Attributes:
         parts: (parts, 4) int32: the unit ``(batch_index * heads + head) * block rows + block row``; first and
@@ -56,6 +60,7 @@ class Lists:
         bits: (masks, block_size, words) int32, the same masks, key j in bit j % 32 of word j // 32.
         row_lengths: blocks of each row, (heads * block rows,) on the CPU.
         equal: True if all rows have equally many blocks.
+        unmasked: True if no block has a mask or crosses the end of the keys.
         work: work lists by batch, heads and group.
         launches: kernel launches, see :meth:`keep_launch`.
     """
@@ -68,6 +73,7 @@ class Lists:
     bits: Tensor
     row_lengths: Tensor
     equal: bool
+    unmasked: bool
     pattern_heads: int
     block_rows: int
     block_size: int
@@ -131,6 +137,8 @@ def _work_list(lists: Lists, batch: int, heads: int, group: int) -> WorkList:
     slot[cut[unit]] = torch.arange(slots)
     parts = torch.stack([unit, begin, end, slot], dim=1)
     parts = parts[torch.argsort(end - begin, descending=True, stable=True)]
+    long = parts[:, 2] - parts[:, 1] > share * _LONG_SHARE
+    parts = parts[torch.argsort(torch.where(long, -1, parts[:, 0] // lists.block_rows), stable=True)]
     start = slot[torch.searchsorted(unit, cut.nonzero().flatten())]
     joins = torch.stack([cut.nonzero().flatten(), start, pieces[cut]], dim=1)
     return WorkList(_upload(parts, device), _upload(joins, device), slots)
@@ -188,7 +196,8 @@ def _make_lists(pattern: BlockPattern) -> Lists:
     lengths = stated if isinstance(stated, Tensor) else pattern.row_lengths().flatten().cpu().long()
     columns, mask = pattern.columns, pattern.partial
     full_end = row_ptr[1:]
-    if len(pattern.token_masks) or pattern.key_length % pattern.block_size:
+    unmasked = len(pattern.token_masks) == 0 and pattern.key_length % pattern.block_size == 0
+    if not unmasked:
         head, row, _ = pattern.coordinates()
         full = (mask == FULL) & ((columns + 1) * pattern.block_size <= pattern.key_length)
         order = torch.argsort((head * pattern.block_rows + row) * 2 + ~full, stable=True)
@@ -214,6 +223,7 @@ def _make_lists(pattern: BlockPattern) -> Lists:
         bits,
         lengths,
         equal,
+        unmasked,
         pattern.heads,
         pattern.block_rows,
         pattern.block_size,

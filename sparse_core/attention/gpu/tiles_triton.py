@@ -38,14 +38,26 @@ def kept(start_0, start_1, stream, query, key, threshold):
 
 
 @triton.jit
-def rows_of(pointer, stride, index, dims, limit, DIM: tl.constexpr, EVEN: tl.constexpr, CUT: tl.constexpr):
-    """Rows of a matrix; zeros beyond ``limit`` rows and ``DIM`` columns."""
-    offsets = index.to(tl.int64)[:, None] * stride + dims[None, :]
+def rows_of(
+    pointer, stride, first, within, dims, limit,
+    DIM: tl.constexpr, EVEN: tl.constexpr, CUT: tl.constexpr, SHIFTED: tl.constexpr = False,
+):  # fmt: skip
+    """Rows ``first + within`` of a matrix; zeros beyond ``limit`` rows and ``DIM`` columns.
+
+    ``SHIFTED`` moves the pointer and keeps the offsets over the steps of a loop: less arithmetic, but more
+    registers.
+    """
+    if SHIFTED:
+        pointer += first.to(tl.int64) * stride
+        offsets = within[:, None] * stride + dims[None, :]
+    else:
+        offsets = (first + within).to(tl.int64)[:, None] * stride + dims[None, :]
     if EVEN and not CUT:
         return tl.load(pointer + offsets)
+    inside = (first + within < limit)[:, None]
     if EVEN:
-        return tl.load(pointer + offsets, mask=(index < limit)[:, None], other=0.0)
-    return tl.load(pointer + offsets, mask=(index < limit)[:, None] & (dims < DIM)[None, :], other=0.0)
+        return tl.load(pointer + offsets, mask=inside, other=0.0)
+    return tl.load(pointer + offsets, mask=inside & (dims < DIM)[None, :], other=0.0)
 
 
 @triton.jit
@@ -143,9 +155,12 @@ def head_of(pointer, batch, batch_stride, head, head_stride):
 
 
 @triton.jit
-def log_sums(lse, place, inside):
+def log_sums(lse, place, inside, CUT: tl.constexpr):
     """Logarithms to base 2 of the sums at some places; infinity for queries without keys."""
-    sums = tl.load(lse + place, mask=inside, other=float("-inf")) * LOG2E
+    if CUT:
+        sums = tl.load(lse + place, mask=inside, other=float("-inf")) * LOG2E
+    else:
+        sums = tl.load(lse + place) * LOG2E
     return tl.where(sums == float("-inf"), float("inf"), sums)
 
 

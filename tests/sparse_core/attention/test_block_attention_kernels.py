@@ -95,6 +95,24 @@ def test_long_rows_are_cut_and_come_first(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(set(unit.tolist())) == list(range(600))
 
 
+def test_short_rows_follow_head_by_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_processors", lambda device: 12)
+    mask = torch.rand(40, 40, generator=torch.Generator().manual_seed(0)) < 0.2
+    mask[:, 3] = False
+    mask[3] = True
+    work = lists_of(from_block_mask(mask, 64)).work_list(2, 8)
+    assert work is not None
+    unit, begin, end, _ = work.parts.unbind(dim=1)
+    heads, lengths = unit // 40, end - begin
+    first = int((unit % 40 == 3).sum())
+    assert bool((unit[:first] % 40 == 3).all())
+    assert heads[first:].tolist() == sorted(heads[first:].tolist())
+    for head in range(16):
+        of_head = lengths[first:][heads[first:] == head].tolist()
+        assert of_head == sorted(of_head, reverse=True)
+        assert len(of_head) == 39
+
+
 def test_grouped_heads_share_a_row() -> None:
     lists = lists_of(local_window(640, 40, 32))
     work = lists.work_list(2, 4, 2)
