@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from typing import Any
 
@@ -17,15 +16,10 @@ def demo_module(package: str, name: str) -> Any:
         package: of the demos, such as "drive".
         name: of the module, such as "town".
     """
-    if package not in sys.modules:
-        folder = ROOT / "demos" / package
-        spec = importlib.util.spec_from_file_location(
-            package, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[package] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[package])
+    # On the path, because processes that are started later import the modules themselves.
+    folder = str(ROOT / "demos")
+    if folder not in sys.path:
+        sys.path.append(folder)
     return importlib.import_module(f"{package}.{name}")
 
 

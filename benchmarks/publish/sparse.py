@@ -226,7 +226,7 @@ def _cpu(spmv: Values, blocks: Values, assembly: Values, solvers: Values) -> str
     best = max(prepared, key=lambda c: c["over_opponent"]["median"])
     plain = next(c for c in solvers["cases"] if c["name"] == "none")
     return (
-        f"**On a CPU** (two threads of a {'Xeon' if 'Xeon' in model['model'] else model['model']}{amx}) the "
+        f"**On a CPU** ({'Xeon' if 'Xeon' in model['model'] else model['model']}{amx}, two threads) the "
         f"libraries do the work: products with a vector take {times(1 / product['geometric_mean'])} times as "
         f"long as torch's CSR (worst {times(1 / product['worst'])}); blocks of 64 at 90 % zero are "
         f"{times(_block_of_64(blocks))} x the dense product; assembly of {count(case['entries'])} entries is "
