@@ -3,7 +3,7 @@
 from perception.data.camera import CameraCalibration, CameraObject
 from perception.data.kinds import KINDS, frame_beside, open_data_set
 from perception.data.projection import boxes_from_objects, in_image, objects_from_boxes
-from perception.data.types import DataSet, Frame
+from perception.data.types import DataSet, Frame, OpenDataSets
 
 __all__ = [
     "KINDS",
@@ -11,6 +11,7 @@ __all__ = [
     "CameraObject",
     "DataSet",
     "Frame",
+    "OpenDataSets",
     "boxes_from_objects",
     "frame_beside",
     "in_image",

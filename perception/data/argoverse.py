@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.transform import Rotation
 
-from perception.data.types import DataSet, Frame, Part
+from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.columns import Columns
 from perception.io.raw import RawCloud
@@ -146,7 +146,7 @@ class ArgoverseDataSet(DataSet):
         )
 
     @classmethod
-    def frame_beside(cls, scan: Path) -> ArgoverseFrame | None:
+    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> ArgoverseFrame | None:
         """Return the frame of a scan in a log, or None."""
         folder = scan.resolve().parent
         if (
@@ -156,7 +156,7 @@ class ArgoverseDataSet(DataSet):
         ):
             return None
         log = folder.parents[1]
-        return cls(log, None, "scan", None).frame(f"{log.name}__{scan.stem}")
+        return opened.open(cls, log, scan).frame(f"{log.name}__{scan.stem}")
 
 
 class _Log:

@@ -11,7 +11,7 @@ from perception.data.kitti.sequence import KittiSequence
 from perception.data.nuscenes.data_set import NuScenesDataSet
 from perception.data.own import OwnDataSet
 from perception.data.scans import ScanFolder
-from perception.data.types import DataSet, Frame, Part
+from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 
 #: In order of recognition.
@@ -67,10 +67,15 @@ def open_data_set(
     )
 
 
-def frame_beside(scan: Path) -> Frame | None:
+def frame_beside(scan: Path, opened: OpenDataSets | None = None) -> Frame | None:
     """Return the frame of a scan with labels, calibration and picture of its data set, or None.
+
+    Args:
+        scan: file of the scan.
+        opened: keeps data sets open between calls; None opens them in each call.
 
     Raises:
         DataError: a file of the data set is damaged.
     """
-    return next((frame for kind in KINDS if (frame := kind.frame_beside(scan)) is not None), None)
+    opened = OpenDataSets() if opened is None else opened
+    return next((frame for kind in KINDS if (frame := kind.frame_beside(scan, opened)) is not None), None)

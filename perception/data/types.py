@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, overload
+from typing import ClassVar, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -288,6 +289,53 @@ class DataSet(Sequence[Frame]):
         return [] if any(frame.labelled for frame in self) else [UNLABELLED]
 
     @classmethod
-    def frame_beside(cls, scan: Path) -> Frame | None:
-        """Return the frame of a scan in a data set of this kind, or None."""
+    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> Frame | None:
+        """Return the frame of a scan in a data set of this kind, or None; open the data set by ``opened``."""
         return None
+
+
+_Kind = TypeVar("_Kind", bound=DataSet)
+
+
+class _Opened(NamedTuple):
+    """A data set, when it was opened, and when the folder of the scan had changed before."""
+
+    data_set: DataSet
+    opened_ns: int
+    changed_ns: int
+
+
+class OpenDataSets:
+    """Data sets that stay open between scans, so that their tables and folders are not read for each scan.
+
+    A data set is opened again after a file was added to the folder of the scan. Changes of other files, such
+    as labels, may not be noticed.
+    """
+
+    #: Data sets that stay open.
+    _MOST = 4
+    #: A folder may change again within this time and keep its time of change.
+    _CLOCK_NS = 10**9
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[type[DataSet], Path, Path], _Opened] = {}
+
+    def open(self, kind: type[_Kind], folder: Path, scan: Path, *, having: Part = "scan") -> _Kind:
+        """Return the data set in a folder.
+
+        Args:
+            kind: of the data set.
+            folder: of the data set.
+            scan: a scan in it, or a file next to its scans.
+            having: what each frame must have.
+        """
+        key = (kind, folder, scan.parent)
+        changed_ns = scan.parent.stat().st_mtime_ns
+        known = self._opened.pop(key, None)
+        if known is None or known.changed_ns != changed_ns or known.opened_ns < changed_ns + self._CLOCK_NS:
+            known = _Opened(kind(folder, None, having, None), time.time_ns(), changed_ns)
+        self._opened[key] = known
+        while len(self._opened) > self._MOST:
+            self._opened.pop(next(iter(self._opened)))
+        assert isinstance(known.data_set, kind)
+        return known.data_set

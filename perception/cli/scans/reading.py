@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from perception.cli.scans.options import columns_of
 from perception.cli.scans.scan import Scan
-from perception.data import Frame, frame_beside
+from perception.data import Frame, OpenDataSets, frame_beside
 from perception.errors import DataError
 from perception.io import load_point_cloud
 from perception.io.addresses import download
@@ -32,7 +32,7 @@ class ScanReader:
     """Reader of scans, by the options of a command."""
 
     def __init__(self, options: argparse.Namespace, transform: ScanTransform) -> None:
-        self._columns, self._transform = columns_of(options), transform
+        self._columns, self._transform, self._data_sets = columns_of(options), transform, OpenDataSets()
 
     def __call__(self, scan: Scan) -> ReadScan:
         """Read a scan, with the axes of its data set unless options describe the file.
@@ -43,10 +43,9 @@ class ScanReader:
         frame = self.frame_of(scan)
         return ReadScan(self.cloud(scan, frame), frame)
 
-    @staticmethod
-    def frame_of(scan: Scan) -> Frame | None:
+    def frame_of(self, scan: Scan) -> Frame | None:
         """Return the frame of the data set that holds the file of a scan, if any."""
-        return None if scan.read is not None or scan.address else frame_beside(scan.path)
+        return None if scan.read is not None or scan.address else frame_beside(scan.path, self._data_sets)
 
     def cloud(self, scan: Scan, frame: Frame | None) -> PointCloud:
         """Read the points of a scan whose frame is known; raise ``DataError`` if they are unreadable."""

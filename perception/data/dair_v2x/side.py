@@ -19,7 +19,7 @@ from perception.data.dair_v2x.files import INFO, PAIRS, ROADSIDE, SCANS, VEHICLE
 from perception.data.own.check import check_files
 from perception.data.own.labels import WrittenLabels
 from perception.data.projection import in_image
-from perception.data.types import DataSet, Frame, Part
+from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.text import read_text
 from perception.io.transform import ScanTransform
@@ -167,13 +167,13 @@ class DairV2xSide(DataSet):
         return [*check_files(self.files.scans, self.files.labelled, lists), _VIEW]
 
     @classmethod
-    def frame_beside(cls, scan: Path) -> SideFrame | None:
+    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> SideFrame | None:
         """Return the frame of a scan in the folder of a side, or None."""
         scan = scan.resolve()
         folder = scan.parent.parent
         if scan.parent.name != SCANS or SideFiles.found(folder) is None:
             return None
-        data_set = cls(folder, None, "scan or labels", None)
+        data_set = opened.open(cls, folder, scan, having="scan or labels")
         return data_set.frame(scan.stem) if data_set.files.scans.get(scan.stem) == scan else None
 
 

@@ -15,7 +15,7 @@ from perception.data.camera import CameraCalibration, CameraObject
 from perception.data.kitti.files import read_calibration, read_objects
 from perception.data.kitti.folder import PARTS, WHOLE_SCANS, KittiFolder
 from perception.data.projection import boxes_from_objects
-from perception.data.types import UNLABELLED, DataSet, Frame, Part
+from perception.data.types import UNLABELLED, DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.text import read_text
 from perception.scans.finding import Finding, with_frames
@@ -151,7 +151,7 @@ class KittiDataSet(DataSet):
         return check_files(self.files)
 
     @classmethod
-    def frame_beside(cls, scan: Path) -> KittiFrame | None:
+    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> KittiFrame | None:
         """Return the frame of a scan whose data set has a calibration for it, or None."""
         files = KittiFolder(scan.resolve().parent.parent)
         frame = KittiFrame.of(files, scan.stem, scan)

@@ -19,7 +19,7 @@ from perception.data.kitti.data_set import KittiDataSet
 from perception.data.kitti.files import parse_object, read_calibration
 from perception.data.kitti.folder import CAMERA_SCANS, WHOLE_SCANS, KittiFolder
 from perception.data.projection import boxes_from_objects
-from perception.data.types import DataSet, Frame, Part
+from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.text import parse_number, read_rows, read_text
 from perception.io.times import ScanTimes
@@ -150,10 +150,10 @@ class KittiSequence(DataSet):
         )
 
     @classmethod
-    def frame_beside(cls, scan: Path) -> KittiSequenceFrame | None:
+    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> KittiSequenceFrame | None:
         """Return the frame of a scan in a sequence, or None."""
         folder = scan.resolve().parent.parent
-        return cls(folder, None, "scan", None).frame(scan.stem) if cls.recognises(folder) else None
+        return opened.open(cls, folder, scan).frame(scan.stem) if cls.recognises(folder) else None
 
 
 def _line(values: list[Value | None] | None, number: int, path: Path) -> Value | None:

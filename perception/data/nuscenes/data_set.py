@@ -20,7 +20,7 @@ from scipy.spatial.transform import Rotation
 from perception.data.camera import CameraCalibration
 from perception.data.nuscenes.classes import CLASSES
 from perception.data.nuscenes.tables import CAMERA, LIDAR, Matrix, SensorReading, Tables, tables_of
-from perception.data.types import DataSet, Frame, Part
+from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.columns import Columns
 from perception.io.point_cloud import load_point_cloud
@@ -255,7 +255,7 @@ class NuScenesDataSet(DataSet):
         )
 
     @classmethod
-    def frame_beside(cls, scan: Path) -> NuScenesFrame | None:
+    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> NuScenesFrame | None:
         """Return the key frame of a file in ``samples/LIDAR_TOP``, or None."""
         folder = scan.resolve().parent
         if not scan.name.endswith(_SUFFIX) or folder.parts[-2:] != ("samples", LIDAR):
@@ -263,7 +263,7 @@ class NuScenesDataSet(DataSet):
         root = folder.parent.parent
         if not _versions(root):
             return None
-        data_set = cls(root, None, "scan or labels", None)
+        data_set = opened.open(cls, root, scan, having="scan or labels")
         name = scan.name.removesuffix(_SUFFIX)
         return data_set.frame(name) if name in data_set._frames else None
 

@@ -14,7 +14,7 @@ from perception.data.own.check import check_files
 from perception.data.own.description import DESCRIPTION_NAME, Description, LabelPart, read_description
 from perception.data.own.formats import format_named
 from perception.data.own.labels import LabelFormat, WrittenLabels, truth_of, vertical_axis
-from perception.data.types import DataSet, Frame, Part
+from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.point_cloud import is_point_cloud
 from perception.io.text import read_text
@@ -192,12 +192,12 @@ class OwnDataSet(DataSet):
         return check_files(self.scan_files, labelled, lists)
 
     @classmethod
-    def frame_beside(cls, scan: Path) -> OwnFrame | None:
+    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> OwnFrame | None:
         """Return the frame of a scan in an own folder, or None."""
         scan = scan.resolve()
         for folder in scan.parents[:_LEVELS_ABOVE]:
             if cls.recognises(folder):
-                data_set = cls(folder, None, "scan or labels", None)
+                data_set = opened.open(cls, folder, scan, having="scan or labels")
                 mine = data_set.scan_files.get(scan.stem)
                 return data_set.frame(scan.stem) if mine is not None and mine.resolve() == scan else None
         return None

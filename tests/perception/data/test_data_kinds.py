@@ -5,15 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from perception import PointCloud
-from perception.data import DataSet, Frame, boxes_from_objects, frame_beside, kinds, open_data_set
+from perception.data import (
+    DataSet,
+    Frame,
+    OpenDataSets,
+    boxes_from_objects,
+    frame_beside,
+    kinds,
+    open_data_set,
+)
 from perception.data.kitti import KittiDataSet
 from perception.data.scans import ScanFolder
 from perception.data.types import Part
@@ -197,3 +206,51 @@ def test_real_frames_are_those_of_before_the_protocol(frame_id: str) -> None:
     truth = boxes_from_objects(frame.objects, camera)
     np.testing.assert_array_equal(frame.boxes, truth.boxes)
     assert frame.labels == truth.labels
+
+
+def _own_folder(folder: Path, names: Sequence[str]) -> Path:
+    """An own folder with scans that are old enough to be known."""
+    scans = folder / "scans"
+    scans.mkdir(parents=True)
+    for name in names:
+        np.zeros((3, 4), np.float32).tofile(scans / f"{name}.bin")
+    (folder / "dataset.yaml").write_text("classes: {}\nscans: {path: scans}\n")
+    os.utime(scans, ns=(1, 1))
+    return scans
+
+
+def test_data_sets_stay_open_between_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans = _own_folder(tmp_path / "own", ["a", "b", "c"])
+    times_opened: list[Path] = []
+    create = DataSet.__init__
+
+    def count(self: DataSet, folder: Path, *rest: Any, **options: Any) -> None:
+        times_opened.append(folder)
+        create(self, folder, *rest, **options)
+
+    monkeypatch.setattr(DataSet, "__init__", count)
+    opened = OpenDataSets()
+    frames = [frame_beside(scans / f"{name}.bin", opened) for name in "abc"]
+    assert [frame and frame.frame_id for frame in frames] == ["a", "b", "c"]
+    assert len(times_opened) == 1
+    assert frame_beside(scans / "a.bin") is not None
+    assert len(times_opened) == 2
+
+
+def test_a_data_set_is_opened_again_after_a_new_scan(tmp_path: Path) -> None:
+    scans = _own_folder(tmp_path / "own", ["a"])
+    opened = OpenDataSets()
+    assert frame_beside(scans / "a.bin", opened) is not None
+    np.zeros((3, 4), np.float32).tofile(scans / "b.bin")
+    # The folder changed just now, so its time of change cannot tell b from c.
+    assert frame_beside(scans / "b.bin", opened) is not None
+    np.zeros((3, 4), np.float32).tofile(scans / "c.bin")
+    assert frame_beside(scans / "c.bin", opened) is not None
+
+
+def test_the_oldest_data_sets_are_closed(tmp_path: Path) -> None:
+    opened = OpenDataSets()
+    for number in range(7):
+        scans = _own_folder(tmp_path / str(number), ["a"])
+        assert frame_beside(scans / "a.bin", opened) is not None
+    assert len(opened._opened) == OpenDataSets._MOST
