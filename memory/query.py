@@ -94,9 +94,10 @@ class Filter:
                 raise TypeError(f"{name} must be a list of strings, got the string {found!r}")
             for entry in found or ():
                 check_text(name, entry) if allowed is None else check_choice(name, entry, allowed)
-        object.__setattr__(
-            self, "min_confidence", check_numbers("min_confidence", (self.min_confidence,), 1)[0]
-        )
+        (least,) = check_numbers("min_confidence", (self.min_confidence,), 1)
+        if not 0.0 <= least <= 1.0:
+            raise ValueError(f"min_confidence must be from 0 to 1, got {least}")
+        object.__setattr__(self, "min_confidence", least)
         if self.box is not None:
             box = check_numbers("box", self.box, 4)
             if box[0] > box[2] or box[1] > box[3]:

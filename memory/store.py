@@ -390,7 +390,8 @@ class MemoryStore(StoreReader):
             return map_id
         maps = self.maps()
         if len(maps) != 1:
-            raise ValueError(f"give map_id; the maps are {', '.join(maps) or 'none yet'}")
+            known = f"the maps are {', '.join(maps)}" if maps else "the store has no map yet"
+            raise ValueError(f"give map_id; {known}")
         return maps[0]
 
     def check(self, *, repair: bool = False) -> CheckReport:

@@ -377,7 +377,10 @@ def check_vector(name: str, value: object) -> NDArray[np.float32]:
     if vector.ndim != 1 or vector.size == 0:
         raise ValueError(f"{name} must be one-dimensional and not empty, got shape {vector.shape}")
     if not np.isfinite(vector).all():
-        raise ValueError(f"{name} must be finite: {int((~np.isfinite(vector)).sum())} numbers are not")
+        wrong = np.flatnonzero(~np.isfinite(vector))
+        raise ValueError(
+            f"{name} must be finite as float32, but {len(wrong)} of {vector.size} numbers are NaN or infinite"
+        )
     if not vector.any():
         raise ValueError(f"{name} must not be zero, because only its direction is stored")
     return vector

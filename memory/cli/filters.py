@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from memory.cli.console import shortened
 from memory.exchange.times import parse_time
 from memory.persistence.database import Database
 from memory.query import Filter, Query
@@ -71,6 +72,14 @@ def filter_from(options: argparse.Namespace) -> Filter:
     return Query(**filter_values(options), near=options.near, radius_m=options.radius).filter
 
 
+def check_map(database: Database, name: str | None) -> None:
+    """Raise ``ValueError`` for a map that no memory is in."""
+    maps = database.maps()
+    if name is not None and name not in maps:
+        known = f"The maps are {', '.join(maps)}" if maps else "The store has no map yet"
+        raise ValueError(f"no memory is in the map {name!r}. {known}")
+
+
 def check_labels(database: Database, labels: Sequence[str] | None) -> None:
     """Raise ``ValueError`` for a label that no memory has, and suggest the nearest one."""
     counts: Counter[str] = Counter()
@@ -84,7 +93,8 @@ def check_labels(database: Database, labels: Sequence[str] | None) -> None:
             continue
         root = stem(fold(label))
         near = root if root in roots else nearest(root, dict.fromkeys(roots, 1))
-        advice = f"The labels are {', '.join(sorted(counts)[:10])}"
+        known = [shortened(each) for each in sorted(counts) if each]
+        advice = f"The labels are {', '.join(known[:10])}" if known else "No memory has a label"
         if near is not None:
             advice = f"Did you mean {roots[near]!r}?"
         raise ValueError(f"no memory has the label {label!r}. {advice}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from memory.cli.console import shortened
 from memory.exchange.records import record_of
 from memory.exchange.times import format_time
 from memory.types import Hit, Memory
@@ -62,13 +63,13 @@ _COLUMNS = ("time (UTC)", "map", "kind", "label", "x m", "y m", "confidence", "c
 
 
 def _cells(memory: Memory) -> list[str]:
-    caption = " ".join(memory.caption.split())
-    if len(caption) > _LONGEST_CAPTION:
-        caption = caption[: _LONGEST_CAPTION - 1] + "…"
-    label = memory.label if memory.state == "present" else f"{memory.label} ({memory.state})"
+    caption = shortened(" ".join(memory.caption.split()), _LONGEST_CAPTION)
+    label = shortened(memory.label)
+    if memory.state != "present":
+        label = f"{label} ({memory.state})"
     return [
         format_time(memory.time_ns, digits=0)[:-1].replace("T", " "),
-        memory.map_id,
+        shortened(memory.map_id),
         memory.kind,
         label,
         *(cell(value, ".2f") for value in (memory.position or (None, None))[:2]),

@@ -32,6 +32,11 @@ def open_source(
         DataError: the file cannot be read.
     """
     if format == "auto":
+        if path.suffix.lower() in (".csv", ".tsv"):
+            raise DataError(
+                f"{path}: CSV cannot be imported. Write one JSON object per line, such as"
+                ' {"time": "2026-01-02T10:00:00Z", "x": 1.0, "y": 2.0, "label": "mug"}, and rerun'
+            )
         format = _guess(path)
     if format == "parquet":
         if not holds_frames(path):

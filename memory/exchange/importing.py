@@ -120,7 +120,10 @@ def import_source(
                 except DataError as error:
                     stretch.store()
                     if not skip_bad:
-                        raise
+                        stored = " The lines before it are imported." if report.lines else ""
+                        raise DataError(
+                            f"{error}.{stored} Correct it and rerun, or skip bad lines with --skip-bad"
+                        ) from error
                     report.problems.append(str(error))
                     continue
                 stretch.append(entry, memories)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,13 +77,15 @@ def parse_object(path: Path, line: Line) -> dict[str, Any]:
     """Return the JSON object of a line, or raise ``DataError``."""
     place = f"{path}:{line.number}"
     try:
-        found = json.loads(line.raw.decode("utf-8"), parse_constant=_reject)
+        # Editors on Windows begin a file with a byte order mark.
+        raw = line.raw.removeprefix(codecs.BOM_UTF8) if line.number == 1 else line.raw
+        found = json.loads(raw.decode("utf-8"), parse_constant=_reject)
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
     if not isinstance(found, dict):
-        raise DataError(f"{place}: expected a JSON object, got {type(found).__name__}")
+        raise DataError(f"{place}: expected one JSON object per line, got {type(found).__name__}")
     return found
 
 

@@ -20,6 +20,8 @@ from memory.types import Memory
 _FIELDS = {entry.name for entry in dataclasses.fields(Memory)}
 _TIMES = {"time": "time_ns", "first_seen": "first_seen_ns", "last_seen": "last_seen_ns"}
 _COORDINATES = ("x", "y", "z")
+#: Fields that messages suggest for data of other programs.
+_USUAL = ("time", "position", "label", "caption", "kind", "embedding", "confidence", "map_id", "yaw")
 
 
 def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = None) -> Memory:
@@ -37,8 +39,6 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
             if target in values:
                 raise ValueError(f"give {name} or {target}, not both")
             values[target] = parse_time(_text(name, values.pop(name)))
-    if "time_ns" not in values:
-        raise ValueError("the time is missing: give time_ns (nanoseconds) or time (ISO 8601)")
     coordinates = {name: values.pop(name) for name in _COORDINATES if name in values}
     if coordinates:
         if "position" in values:
@@ -54,7 +54,11 @@ def memory_from_record(record: Mapping[str, Any], dims: dict[str, int] | None = 
         values["visits"] = _visits(values["visits"])
     unknown = sorted(values.keys() - _FIELDS)
     if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}. Put other values into payload")
+        raise ValueError(
+            f"unknown field {unknown[0]!r}. Use {', '.join(_USUAL)}, or put other values into payload"
+        )
+    if "time_ns" not in values:
+        raise ValueError("the time is missing: give time_ns (nanoseconds) or time (ISO 8601)")
     if "marked" in values and not isinstance(values["marked"], bool):
         raise TypeError(f"marked must be true or false, got {values['marked']!r}")
     for name in ("payload", "embeddings"):
@@ -114,7 +118,10 @@ def _check_dims(memory: Memory, dims: dict[str, int]) -> None:
         known = dims.setdefault(name, len(vector))
         if len(vector) != known:
             field = "embedding" if name == "default" else f"embeddings[{name!r}]"
-            raise ValueError(f"{field} has {len(vector)} numbers, but the store's vectors have {known}")
+            raise ValueError(
+                f"{field} has {len(vector)} numbers, but the store's vectors have {known}."
+                " Use a new store, or put vectors of another encoder into embeddings"
+            )
 
 
 def _coordinates(name: str, value: Any) -> list[float]:

@@ -72,6 +72,7 @@ class Source(ABC):
         spaces: name of vectors in the store -> their encoder, from the entries read so far.
         expected: the same from earlier imports; vectors of another encoder are an error.
         ended: recording -> lines after which earlier imports had stored all of its tracks.
+        early_ns: first time before the year 2000 of a memory, or ``None``.
     """
 
     path: Path
@@ -84,6 +85,7 @@ class Source(ABC):
         self.spaces: dict[str, str] = {}
         self.expected: dict[str, str] = {}
         self.ended: dict[str, set[int]] = {}
+        self.early_ns: int | None = None
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
@@ -104,6 +106,12 @@ class Source(ABC):
         """Return the weight of an entry, for progress."""
         return len(entry.raw) + 1
 
+    def check_first(self) -> None:
+        """Parse the first entry, or raise ``DataError``; call it before a store is created for the source."""
+        entry = next(iter(self._preview()), None)
+        if entry is not None:
+            self.parse(entry, {})
+
     def find_dim(self) -> int | None:
         """Return the length of the first default vector, or ``None``; of a stream, read one line."""
         for entry in self._preview():
@@ -118,6 +126,13 @@ class Source(ABC):
     def _preview(self) -> Iterator[Entry]:
         """Yield the entries that can be read before the import."""
         return self.entries()
+
+    def _read(self, record: Mapping[str, Any], dims: dict[str, int]) -> Memory:
+        """Return the memory of a record, and note a time that is probably no count of nanoseconds."""
+        memory = memory_from_record(record, dims)
+        if self.early_ns is None and memory.time_ns < EARLIEST_NS:
+            self.early_ns = memory.time_ns
+        return memory
 
     def _dim(self, entry: Entry) -> int | None:
         return next((len(m.embedding) for m in self.parse(entry, {}) if m.embedding is not None), None)
@@ -155,7 +170,7 @@ class MemoryLines(Source):
         """Return the memory of a line."""
         record = parse_object(self.path, Line(entry.number, entry.raw))
         try:
-            return [memory_from_record(record, dims)]
+            return [self._read(record, dims)]
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}:{entry.number}: {error}") from error
 
@@ -197,6 +212,9 @@ class DetectionLines(MemoryLines):
         self.unsure = 0
         # The log outlives the memories of an erased map, so it holds a hash of the map's name.
         self.sort = f"detections of map {hashlib.sha256(self.options.map_id.encode()).hexdigest()[:16]}"
+
+    def check_first(self) -> None:
+        """Do nothing, because the import checks frames, and parsing them twice would count them twice."""
 
     def lines(self) -> Iterator[Line]:
         """Yield every line, or the rows of all files of a table by their line numbers."""
@@ -291,7 +309,7 @@ class ParquetRows(Source):
     def parse(self, entry: Entry, dims: dict[str, int]) -> list[Memory]:
         """Return the memory of a row."""
         try:
-            return [memory_from_record(entry.row or {}, dims)]
+            return [self._read(entry.row or {}, dims)]
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}: row {entry.number}: {error}") from error
 

@@ -113,6 +113,8 @@ class Observer:
 
     def observe(self, memories: Sequence[Memory], detail: Mapping[str, Any] | None) -> Observed:
         """See :meth:`memory.store.MemoryStore.observe_logged`."""
+        if isinstance(memories, Memory):
+            raise TypeError("give a list of memories, such as observe([memory]), got a Memory")
         if not memories and detail is None:
             return Observed([], (), None)
         for row, memory in enumerate(memories):

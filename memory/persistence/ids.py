@@ -17,6 +17,8 @@ CHUNK = 4096
 def check_ids(ids: Iterable[int]) -> list[int]:
     """Return the ids as plain integers, or raise ``TypeError``."""
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
+    if not isinstance(values, Iterable):
+        raise TypeError(f"give a list of ids, such as [12], got {type(ids).__name__}")
     return [check_integer("id", value) for value in values]
 
 

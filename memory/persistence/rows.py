@@ -207,6 +207,8 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedRows:
         ValueError: a payload with NaN, or a vector that is not finite.
         DimensionError: a vector of another length than its slot.
     """
+    if isinstance(rows, Memory):
+        raise TypeError("give a list of memories, such as add([memory]), got a Memory")
     for position, row in enumerate(rows):
         if not isinstance(row, Memory):
             raise TypeError(f"rows[{position}] must be a Memory, got {type(row).__name__}")

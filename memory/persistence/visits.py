@@ -52,13 +52,13 @@ def unpack(id: int, blob: bytes | None) -> tuple[Visit, ...]:
     if blob is None:
         return ()
     if not blob or len(blob) % VISIT_BYTES:
-        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits. Run check(repair=True)")
+        raise CorruptStoreError(f"memory {id} has {len(blob)} bytes of visits. Run recall check --repair")
     try:
         rows = np.frombuffer(blob, "<i8").reshape(-1, 3)
         return check_visits(np.minimum(rows, (2**63 - 1, 2**63 - 1, MOST_COUNT)).tolist())
     except ValueError as error:
         raise CorruptStoreError(
-            f"memory {id} has damaged visits ({error}). Run check(repair=True)"
+            f"memory {id} has damaged visits ({error}). Run recall check --repair"
         ) from error
 
 

@@ -99,6 +99,7 @@ class StoreReader:
         Raises:
             ValueError: the query has no vector, or see :meth:`query`.
         """
+        _check_query(query)
         if query.embedding is None and query.like is None:
             raise ValueError("context needs a query with embedding or like")
         asked = self._answer(dataclasses.replace(query, aggregate=True))
@@ -108,6 +109,7 @@ class StoreReader:
 
     def _answer(self, query: Query, *, vectors: bool = True) -> _Answer:
         """Answer a query; if there are no hits, correct its words and labels."""
+        _check_query(query)
         if query.where.area is not None:
             query = dataclasses.replace(query, where=self._database.resolve(query.where))
         asked = self._answer_literally(query, vectors)
@@ -370,3 +372,8 @@ def _retriever_of(database: Database, config: StoreConfig) -> Retriever:
         assert isinstance(database, PostgresDatabase)
         return RemoteRetriever(database, index_from=config.index_from)
     return Retriever(database, index_from=config.index_from, index=config.index, tiers=config.tiers)
+
+
+def _check_query(query: object) -> None:
+    if not isinstance(query, Query):
+        raise TypeError(f"give a Query, such as Query(text='mug'), got {type(query).__name__}")

@@ -187,8 +187,8 @@ class Retriever:
                 f"memory {query.like} has no default vector, but of {', '.join(names)}: name the encoder"
             )
         raise UnknownMemoryError(
-            f"memory {query.like} has no vector to compare. Import detections of weights with an"
-            " embedding head"
+            f"memory {query.like} has no embedding to compare. Choose a memory with an embedding, or search"
+            " by text"
         )
 
     def vector_of(self, query: Query) -> NDArray[np.float32] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from memory.errors import StaleSyncError
+from memory.errors import StaleSyncError, SyncError
 from memory.persistence.database import Database
 from memory.persistence.log.reception import Receipt
 from memory.sync.areas import AreaReport
@@ -79,12 +79,18 @@ def sync(
 
     Raises:
         ForkedStoreError: see :meth:`Outbox.start`.
-        SyncError, StoreError: the receiver is unreachable, or refuses the batch.
+        SyncError: the receiver is unreachable, refuses the batch, or is this store or a copy of it.
+        StoreError: the receiving store is locked, full or damaged.
     """
     report = SyncReport(outbox.robot)
     for attempt in range(_ATTEMPTS):
         try:
             position = receiver.position(outbox.store)
+            if position.store == outbox.store:
+                # Otherwise the store would receive a copy of each of its own memories.
+                raise SyncError(
+                    "both sides are the same store, or one is a copy of the other. Choose another target"
+                )
             for batch in outbox.batches(position):
                 report.count(receiver.receive(batch))
                 if progress is not None:

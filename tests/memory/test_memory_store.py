@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +108,16 @@ def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:
         store.repose([id], np.full((1, 3), np.nan), np.zeros(1))
     with pytest.raises(ValueError, match="the store sets ids"):
         store.observe([cup(id=5)])
+    wrong: Any = cup()
+    for call, argument, message in (
+        (store.add, wrong, r"such as add\(\[memory\]\)"),
+        (store.observe, wrong, r"such as observe\(\[memory\]\)"),
+        (store.get, 1, "give a list of ids"),
+        (store.query, "cup", "give a Query"),
+        (store.context, np.ones(DIM), "give a Query"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call(argument)
     assert (len(store), store.generation) == (1, 1)
     assert store.observe([]) == []
 
@@ -114,6 +125,7 @@ def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:
 def test_opening(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="new store"):
         MemoryStore.open(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     with pytest.raises(NotAStoreError):
         MemoryStore.open(tmp_path / "new", dim=4, create=False)
     with pytest.raises(NotAStoreError):

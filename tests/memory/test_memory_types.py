@@ -51,7 +51,7 @@ NAN = float("nan")
         ({"covariance": np.eye(3) * NAN}, ValueError, "covariance must be finite"),
         ({"covariance": np.triu(np.ones((3, 3)))}, ValueError, "symmetric"),
         ({"embedding": np.zeros(4)}, ValueError, "embedding must not be zero"),
-        ({"embedding": [1.0, NAN]}, ValueError, "embedding must be finite: 1 numbers"),
+        ({"embedding": [1.0, NAN]}, ValueError, "embedding must be finite as float32, but 1 of 2"),
         ({"embedding": np.ones((2, 2))}, ValueError, "one-dimensional"),
         ({"embeddings": {"clip": []}}, ValueError, r"embeddings\['clip'\]"),
     ],

@@ -11,9 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.cli.console import UsageError, add_command, print_json, say, split_words
-from memory.exchange.times import parse_time
+from memory.exchange.detections import EARLIEST_NS
+from memory.exchange.times import format_time, parse_time
 from memory.persistence.opening import open_database
 from memory.types import KINDS, Memory, check_vector
+from sparse_core.common.console import LOG
+
+#: First bytes of an ``.npy`` file.
+_NPY = b"\x93NUMPY"
 
 
 def add_parser(commands: Any) -> None:
@@ -69,6 +74,20 @@ def run(options: argparse.Namespace) -> int:
         provenance=options.provenance,
         marked=options.mark,
     )
+    if not (
+        memory.label
+        or memory.caption
+        or memory.payload
+        or memory.evidence
+        or memory.position is not None
+        or memory.embedding is not None
+    ):
+        raise UsageError("nothing to store. Give at least --label, --caption, --at, --embedding or --payload")
+    if memory.time_ns < EARLIEST_NS:
+        LOG.warning(
+            f"the time is {format_time(memory.time_ns, digits=0)}. --time takes nanoseconds since 1970, not"
+            " seconds, or ISO 8601"
+        )
     with open_database(folder, create=False) as database:
         (id,) = database.add([memory])
     if options.json:
@@ -79,12 +98,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_vector(word: str) -> NDArray[np.float32]:
-    """Return the vector of an ``.npy`` file or a JSON list."""
+    """Return the vector of a JSON list, an ``.npy`` file or a file with a JSON list."""
     try:
         if word.lstrip().startswith("["):
             return check_vector("embedding", json.loads(word))
-        return check_vector("embedding", np.load(Path(word), allow_pickle=False))
-    except (ValueError, TypeError, EOFError) as error:
+        with Path(word).open("rb") as stream:
+            if stream.read(len(_NPY)) == _NPY:
+                stream.seek(0)
+                return check_vector("embedding", np.load(stream, allow_pickle=False))
+            stream.seek(0)
+            return check_vector("embedding", json.loads(stream.read()))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"--embedding {word}: neither a JSON list of numbers nor an .npy file ({error})"
+        ) from error
+    except TypeError as error:
+        raise ValueError(f"--embedding {word}: not a list of numbers") from error
+    except (ValueError, EOFError) as error:
         raise ValueError(f"--embedding {word}: {error}") from error
 
 

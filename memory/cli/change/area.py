@@ -6,7 +6,16 @@ import argparse
 from typing import Any
 
 from memory.areas import PLACE_RADIUS_M, Area
-from memory.cli.console import UsageError, add_command, integers, print_json, say, split_words, undoing
+from memory.cli.console import (
+    UsageError,
+    add_command,
+    counted,
+    integers,
+    print_json,
+    say,
+    split_words,
+    undoing,
+)
 from memory.cli.filters import corner
 from memory.query import Filter
 from memory.store import MemoryStore
@@ -44,6 +53,9 @@ def run(options: argparse.Namespace) -> int:
         if options.remove:
             operation = store.remove_area(words[0], map_id=options.map)
         else:
+            if options.map is None and options.places is None and len(maps := store.maps()) != 1:
+                known = f"the maps are {', '.join(maps)}" if maps else "the store has no map yet"
+                raise UsageError(f"give --map MAP; {known}")
             operation = store.set_area(
                 words[0],
                 polygon=None if options.polygon is None else [corner(w) for w in options.polygon.split()],
@@ -70,7 +82,7 @@ def _list(folder: Any, options: argparse.Namespace) -> int:
         print_json({"areas": [area.to_json() | {"memories": count} for area, count in rows]})
         return 0
     for area, count in zip(areas, counts, strict=True):
-        say(f"{area.name} in map {area.map_id}: {_shape(area)}, {count:,} memories")
+        say(f"{area.name} in map {area.map_id}: {_shape(area)}, {counted(count)}")
     if not areas:
         say("no areas yet; set one with: recall area STORE NAME --box X0 Y0 X1 Y1")
     return 0

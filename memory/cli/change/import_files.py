@@ -27,7 +27,7 @@ from memory.exchange.formats import SOURCE_FORMATS, open_source, open_stream
 from memory.exchange.importing import ImportReport, import_source
 from memory.exchange.poses import read_poses
 from memory.exchange.sources import DetectionLines, Source
-from memory.exchange.times import parse_time
+from memory.exchange.times import format_time, parse_time
 from memory.observe.free_space import mark_free
 from memory.persistence.opening import open_database
 from memory.store import MemoryStore
@@ -123,6 +123,9 @@ def run(options: argparse.Namespace) -> int:
     opened = MemoryStore.open if options.observe else open_database
     made = None
     if not holds_store(folder):
+        if not options.skip_bad:
+            for source in sources:
+                source.check_first()
         made = next((dim for dim in (source.find_dim() for source in sources) if dim is not None), DIM)
     with opened(folder, create=made is not None, dim=made) as target:
         if made is not None:
@@ -135,6 +138,11 @@ def run(options: argparse.Namespace) -> int:
             reports.append(done)
             if isinstance(source, DetectionLines):
                 _remark_on(source, done)
+            elif source.early_ns is not None and done.memories:
+                LOG.warning(
+                    f"{source.path}: times such as {format_time(source.early_ns, digits=0)} are before 2000."
+                    " time_ns counts nanoseconds; if yours counts seconds, undo the import and convert them"
+                )
             for problem in done.problems:
                 LOG.error("skipped: %s", problem)
             if not options.json:
@@ -176,6 +184,11 @@ def _remark_on(source: DetectionLines, done: ImportReport) -> None:
         LOG.warning(
             f"{path}: {counted(source.without_pose, 'line has', 'lines have')} no pose; the sensor is assumed"
             " at the map origin. Give --poses"
+        )
+    if done.known_lines and (options.start_ns is not None or options.poses is not None):
+        LOG.warning(
+            f"{path}: lines that were imported before keep their times and poses. To change them, undo that"
+            " import with recall undo, then import the file again"
         )
     if source.clocked:
         LOG.warning(

@@ -6,7 +6,7 @@ import argparse
 from collections import deque
 from typing import Any
 
-from memory.cli.console import add_command, integers, output, print_json, say, split_words, undoing
+from memory.cli.console import add_command, counted, integers, output, print_json, say, split_words, undoing
 from memory.exchange.times import format_time
 from memory.persistence.log.journal import LogEntry
 from memory.persistence.opening import open_database
@@ -88,9 +88,10 @@ def _ids(added: range) -> str:
 
 
 def _why(entry: LogEntry) -> str:
-    reasons = entry.detail.get("reasons")
-    return (
-        f"{len(reasons)} memories"
-        if isinstance(reasons, dict)
-        else str(entry.readable_detail().get("reason", ""))
-    )
+    detail = entry.readable_detail()
+    if entry.operation == "area":
+        return f"{detail.get('name', '')}{' removed' if detail.get('removed') else ''}"
+    if entry.operation == "trust":
+        return f"{detail.get('robot', '')}: {detail.get('trust', '')}"
+    reasons = detail.get("reasons")
+    return counted(len(reasons)) if isinstance(reasons, dict) else str(detail.get("reason", ""))

@@ -171,7 +171,7 @@ def _name(target: str) -> str:
 
 
 def _sentence(report: SyncReport) -> str:
-    parts = [f"{counted(report.added)} new"] if report.batches else []
+    parts = [counted(report.added, "new memory", "new memories")] if report.batches else []
     parts += [
         f"{count:,} {what}"
         for what, count in (("changed", report.changed), ("removed", report.removed))

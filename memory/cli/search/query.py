@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from memory.cli.change.add import read_vector
 from memory.cli.console import add_command, counted, output, print_json, say, split_words
-from memory.cli.filters import add_filter_options, check_labels, filter_values
+from memory.cli.filters import add_filter_options, check_labels, check_map, filter_values
 from memory.cli.listing import hit_to_json, hits_table
 from memory.cli.search.looks import look_of_text
 from memory.persistence.opening import open_database
@@ -75,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
         answered_s = time.monotonic()
         plan = store.explain(query) if options.plan else None
     LOG.debug("opened in %.3f s, answered in %.3f s", opened_s - started_s, answered_s - opened_s)
-    if not hits and options.label:
-        _say_unknown(folder, options.label)
+    if not hits and (options.label or options.map is not None):
+        _say_unknown(folder, options.label, options.map)
     if options.json:
         answer: dict[str, Any] = {"hits": [hit_to_json(hit) for hit in hits]}
         if plan is not None:
@@ -102,10 +102,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _say_unknown(folder: Path | str, labels: Sequence[str]) -> None:
-    """Warn about a label that no memory has."""
+def _say_unknown(folder: Path | str, labels: Sequence[str] | None, map_id: str | None) -> None:
+    """Warn about a label or map that no memory has."""
     with open_database(folder, readonly=True) as database:
         try:
+            check_map(database, map_id)
             check_labels(database, labels)
         except ValueError as error:
             LOG.warning("%s", error)

@@ -55,7 +55,7 @@ class Counters:
         last = connection.execute(sql).fetchone() or (0, 1)
         if not all(isinstance(number, int) for number in last):
             raise CorruptStoreError(
-                f"the log is damaged: its last operation reads {tuple(last)}. Run check(repair=True)"
+                f"the log is damaged: its last operation reads {tuple(last)}. Run recall check --repair"
             )
         self.generation, self.next_id = last
         self.placed = meta.read_number(connection, meta.PLACED)
@@ -294,7 +294,7 @@ def check_undoable(connection: Connection, generation: int) -> LogEntry:
     """Return the entry, or raise :class:`UndoError` if it is unknown, undone, or depended on."""
     found = read_entries(connection, after=generation - 1, limit=1)
     if not found or found[0].generation != generation:
-        raise UndoError(f"there is no operation {generation}. List them with recall log")
+        raise UndoError(f"there is no operation {generation}. recall undo without a number lists them")
     if is_undone(connection, generation):
         raise UndoError(f"operation {generation} ({found[0].operation}) is already undone")
     touched = touched_by(connection, found[0])

@@ -204,7 +204,7 @@ class sqlite_errors:  # Used like a function; a class is faster than a generator
             raise translate(error, self._file) from error
         if isinstance(error, UNREADABLE) and not isinstance(error, RecallError):
             raise CorruptStoreError(
-                f"{self._file} is damaged ({type(error).__name__}: {error}). Run check(repair=True)"
+                f"{self._file} is damaged ({type(error).__name__}: {error}). Run recall check --repair"
             ) from error
 
 
@@ -270,7 +270,7 @@ def translate(error: sqlite3.Error, file: Path) -> Exception:
     if primary == _Code.CORRUPT or (
         isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in DAMAGE)
     ):
-        return CorruptStoreError(f"{file} is damaged {detail}. Run check(repair=True) or restore a backup")
+        return CorruptStoreError(f"{file} is damaged {detail}. Run recall check --repair or restore a backup")
     if primary == _Code.NOTADB:
         return NotAStoreError(f"{file} is not a SQLite database, or its first bytes are damaged {detail}")
     if primary in (_Code.BUSY, _Code.LOCKED):

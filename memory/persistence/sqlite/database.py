@@ -188,6 +188,9 @@ class SqliteDatabase(Database):
         if readonly:
             return cls(path, dim=dim, readonly=True, lock=None)
         if create:
+            if dim is None and not path.exists():
+                # Checked here too, so that no empty folder is left.
+                raise ValueError(f"{path} is a new store. Give dim, the length of its vectors")
             files.make_folder(path)
         elif not (path / files.FILE_NAME).exists():
             files.check_file(path / files.FILE_NAME)

@@ -122,6 +122,10 @@ def check_file(file: Path) -> Identity:
     if not there:
         if log_size:
             raise CorruptStoreError(f"{file} is missing, but its log {log.name} exists. Put the file back")
+        if file.parent.is_file():
+            raise NotAStoreError(
+                f"{file.parent} is a file, but a store is a folder. Give the path of the folder"
+            )
         raise NotAStoreError(f"{file.parent} holds no store, because {file.name} is missing. Check the path")
     status = file.stat()
     size, identity = status.st_size, (status.st_dev, status.st_ino)
@@ -135,7 +139,9 @@ def check_file(file: Path) -> Identity:
     if header[:16] != MAGIC[: len(header)] or (not header and not size):
         if not size:
             raise CorruptStoreError(f"{file} is empty, because it was truncated. Restore a backup")
-        raise NotAStoreError(f"{file} is not a SQLite database, or its first bytes are damaged")
+        raise NotAStoreError(
+            f"{file} is not a SQLite database, or its first bytes are damaged. Restore a backup"
+        )
     page = int.from_bytes(header[16:18], "big") if len(header) == 100 else 0
     page = 65536 if page == 1 else page
     expected = page * int.from_bytes(header[28:32], "big")
@@ -190,7 +196,9 @@ def check_dim(connection: sqlite3.Connection, file: Path, dim: int | None) -> in
     """Return the length of the store's vectors, or raise ``DimensionError``."""
     slots = read_slots(connection)
     if DEFAULT_SLOT not in slots:
-        raise CorruptStoreError(f"{file} does not record the length of its vectors. Run check(repair=True)")
+        raise CorruptStoreError(
+            f"{file} does not record the length of its vectors. Run recall check --repair"
+        )
     stored = slots[DEFAULT_SLOT].dim
     if dim is not None and dim != stored:
         raise DimensionError(f"{file} holds vectors of {stored} numbers, but was opened with dim={dim}")

@@ -96,7 +96,7 @@ def unpack(rows: list[tuple[bytes, bytes]]) -> PlacedPoints:
         CorruptStoreError: their lengths do not match.
     """
     if any(len(ids) % 8 or len(points) != 2 * len(ids) for ids, points in rows):
-        raise CorruptStoreError("a block of the place index is damaged. Run check(repair=True)")
+        raise CorruptStoreError("a block of the place index is damaged. Run recall check --repair")
     ids = np.frombuffer(b"".join([row[0] for row in rows]), "<i8")
     return PlacedPoints(ids, np.frombuffer(b"".join([row[1] for row in rows]), "<f8").reshape(-1, 2))
 

@@ -180,7 +180,7 @@ def check_sums(
 
 def damage_error(what: str, id: int) -> CorruptStoreError:
     """Return the error for a damaged memory."""
-    return CorruptStoreError(f"the {what} of memory {id} is damaged. Run check(repair=True)")
+    return CorruptStoreError(f"the {what} of memory {id} is damaged. Run recall check --repair")
 
 
 def read_places(

@@ -13,7 +13,7 @@ def test_an_area_is_set_listed_asked_for_and_removed(recall: Callable[..., Outco
     assert recall("area", store, "bay 3", "--places", 1, "--radius", 1).status == 0
     listed = recall("area", store, "--json").json["areas"]
     assert [(area["name"], area["memories"]) for area in listed] == [("bay 3", 1), ("desk", 1)]
-    assert "desk in map default: 4 corners, 1 memories" in recall("area", store).output
+    assert "desk in map default: 4 corners, 1 memory" in recall("area", store).output
     hits = recall("query", store, "--area", "Desk", "--json").json["hits"]
     assert [hit["memory"]["id"] for hit in hits] == [2]
     assert recall("area", store, "desk", "--remove").status == 0
@@ -28,7 +28,7 @@ def test_missing_parts_are_refused(recall: Callable[..., Outcome], store: Path) 
         (("desk",), "give one of --polygon, --box and --places, or --remove"),
         (("desk", "--box", 0, 0, 1, 1, "--remove"), "or --remove"),
         (("desk", "--box", 0, 0, 1, 1, "--radius", 1), "--radius needs --places"),
-        (("desk", "--box", 0, 0, 1, 1), "give map_id; the maps are default, yard"),
+        (("desk", "--box", 0, 0, 1, 1), "give --map MAP; the maps are default, yard"),
     ):
         refused = recall("area", store, *arguments)
         assert (refused.status, message in refused.remarks) == (2, True), refused

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from memory.config import StoreConfig
@@ -74,7 +75,7 @@ def test_add(recall: Recall, store: Path) -> None:
     assert memory.payload == {"a": [1]}
     assert memory.embedding == pytest.approx([0.6, 0.8, 0.0], abs=1e-3)
     assert memory.time_ns == 1_769_904_000 * 10**9
-    assert recall("add", store).output == "stored memory 6\n"
+    assert recall("add", store, "--at", 1, 2).output == "stored memory 6\n"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,7 @@ def test_add(recall: Recall, store: Path) -> None:
         (["--embedding", "[1, 2"], "--embedding [1, 2: "),
         (["--confidence", "2"], "confidence must be from 0 to 1"),
         (["--time", "soon"], "'soon'"),
+        ([], "nothing to store"),
     ],
 )
 def test_bad_add(recall: Recall, store: Path, options: list[str], message: str) -> None:
@@ -94,6 +96,33 @@ def test_bad_add(recall: Recall, store: Path, options: list[str], message: str) 
     assert (done.status, done.output) == (2, "")
     assert message in done.remarks
     assert count(store) == 4
+
+
+def test_embedding_files(recall: Recall, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.json").write_text("[3, 4, 0]")
+    np.save(tmp_path / "v.npy", np.array([3.0, 4.0, 0.0]))
+    for name in ("v.json", "v.npy"):
+        assert recall("add", store, "--label", "cat", "--embedding", name).status == 0
+    hits = recall("query", store, "--embedding", "v.json", "--k", 2, "--json").json["hits"]
+    assert sorted(hit["memory"]["id"] for hit in hits) == [5, 6]
+    (tmp_path / "v.json").write_text('{"a": 1}')
+    assert "not a list of numbers" in recall("query", store, "--embedding", "v.json").remarks
+
+
+def test_add_warns_about_seconds(recall: Recall, store: Path) -> None:
+    done = recall("add", store, "--label", "cat", "--time", "1767603600")
+    assert done.status == 0
+    assert "warning: the time is 1970-01-01T00:00:01Z" in done.remarks
+    assert "warning" not in recall("add", store, "--label", "cat", "--time", "2026-01-05").remarks
+
+
+def test_undo_lists_names(recall: Recall, store: Path) -> None:
+    assert recall("area", store, "desk", "--box", 0, 0, 1, 1, "--map", "default").status == 0
+    assert recall("trust", store, "one", 0.5).status == 0
+    listed = recall("undo", store).output
+    assert "desk" in listed
+    assert "one: 0.5" in listed
+    assert "recall undo without a number lists them" in recall("undo", store, 99).remarks
 
 
 def test_a_file_that_is_no_vector(recall: Recall, store: Path, tmp_path: Path) -> None:
@@ -237,7 +266,7 @@ def test_while_another_writes(recall: Recall, store: Path) -> None:
         assert recall("check", store, "--repair").status == 2
         assert recall("query", store).status == 0
         assert recall("backup", store, store.parent / "copy").status == 0
-        locked = recall("add", store)
+        locked = recall("add", store, "--label", "lamp")
         assert locked.status == 2
         assert "is being written by process" in locked.remarks
 

@@ -48,7 +48,7 @@ def test_the_store_as_word_option_and_variable(
         (["explain", "store", "one"], "'one' is not an id"),
         (["explain", "store", "99"], "no memory ever had the id 99"),
         (["query", "nowhere"], "holds no store"),
-        (["query", "first.jsonl"], "holds no store"),
+        (["query", "first.jsonl"], "is a file, but a store is a folder"),
         (["forget", "store", "1", "99"], "99"),
         (["forget", "store", "5-4"], "a range such as 12-15"),
         (["undo", "store", "77"], "77"),

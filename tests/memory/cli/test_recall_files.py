@@ -87,6 +87,7 @@ def test_bad_lines(recall: Recall, store: Path, tmp_path: Path) -> None:
     done = recall("import", store, "a.jsonl")
     assert done.status == 2
     assert "recall import: a.jsonl:2: unknown field 'colour'" in done.remarks
+    assert "The lines before it are imported. Correct it and rerun" in done.remarks
     done = recall("import", store, "a.jsonl", "--skip-bad", "--json")
     assert done.status == 1
     assert "skipped: a.jsonl:2: unknown field" in done.remarks
@@ -102,6 +103,7 @@ def test_bad_lines(recall: Recall, store: Path, tmp_path: Path) -> None:
         (["first.jsonl", "--camera-poses"], "--camera-poses needs --poses"),
         (["first.jsonl", "--poses", "missing.txt"], "missing.txt: cannot read the file"),
         (["first.jsonl", "--min-score", "2"], "min_score must be from 0 to 1"),
+        (["table.csv"], "table.csv: CSV cannot be imported"),
         (["first.jsonl", "--format", "parquet"], "first.jsonl: cannot read it as Parquet"),
         (["first.jsonl", "--format", "detections"], "first.jsonl:1: boxes must be a list, got None"),
     ],
@@ -205,3 +207,34 @@ def test_import_makes_the_store(recall: Recall, tmp_path: Path) -> None:
     assert recall("stats", "other", "--json").json["dim"] == 3
     missing = recall("import", "third", "missing.jsonl")
     assert (missing.status, (tmp_path / "third").exists()) == (2, False)
+
+
+@pytest.mark.parametrize("line", ['{"t": 1, "class": "mug"}', "stamp,x,y", "[]", "\x80"])
+def test_a_bad_first_line_leaves_no_store(recall: Recall, tmp_path: Path, line: str) -> None:
+    """A store of a guessed vector length would refuse the corrected file."""
+    (tmp_path / "a.jsonl").write_text(f"{line}\n", encoding="latin-1")
+    done = recall("import", "new", "a.jsonl")
+    assert (done.status, (tmp_path / "new").exists()) == (2, False)
+    assert "a.jsonl:1: " in done.remarks
+    lines(tmp_path / "a.jsonl", [{"time": "2026-01-01", "label": "mug", "embedding": [1.0, 0.0]}])
+    assert recall("import", "new", "a.jsonl").status == 0
+
+
+def test_a_byte_order_mark_is_ignored(recall: Recall, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"time": "2026-01-01", "label": "mug"}\r\n')
+    assert "1 memory from 1 line" in recall("import", store, "a.jsonl").output
+
+
+def test_seconds_are_named(recall: Recall, store: Path, tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", [{"time_ns": 1_767_603_600, "label": "mug"}])
+    done = recall("import", store, "a.jsonl")
+    assert "times such as 1970-01-01T00:00:01Z are before 2000" in done.remarks
+
+
+def test_an_import_again_with_other_times_says_what_to_do(
+    recall: Recall, store: Path, tmp_path: Path
+) -> None:
+    lines(tmp_path / "detections.jsonl", [frame("gate", 7)])
+    assert recall("import", store, "detections.jsonl").status == 0
+    again = recall("import", store, "detections.jsonl", "--start", "2026-01-01")
+    assert "keep their times and poses" in again.remarks

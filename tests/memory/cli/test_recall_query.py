@@ -142,6 +142,7 @@ def test_labels_cannot_be_markup(recall: Recall, store: Path) -> None:
         (["--radius", "1"], "radius_m needs near"),
         (["--polygon", "1,2 3"], "'3' is not a corner"),
         (["--k", "0"], "k must be at least 1"),
+        (["--min-confidence", "2"], "min_confidence must be from 0 to 1"),
         (["--like", "99"], "99"),
         (["--embedding", "[1, 2]"], "3"),
         (["--embedding", "missing.npy"], "missing.npy"),
@@ -153,6 +154,20 @@ def test_bad_questions(recall: Recall, store: Path, options: list[str], message:
     done = recall("query", store, *options)
     assert (done.status, done.output) == (2, "")
     assert message in done.remarks
+
+
+def test_an_unknown_map_is_named(recall: Recall, store: Path) -> None:
+    done = recall("query", store, "--map", "moon")
+    assert (done.status, "no memory matches" in done.output) == (0, True)
+    assert "no memory is in the map 'moon'. The maps are default, yard" in done.remarks
+
+
+def test_long_labels_are_shortened(recall: Recall, store: Path) -> None:
+    assert recall("add", store, "--label", "L" * 5000).status == 0
+    for command in (("query", store), ("stats", store), ("query", store, "--label", "no")):
+        done = recall(*command)
+        assert f"{'L' * 20}" in done.output + done.remarks
+        assert len(done.output + done.remarks) < 5000
 
 
 def test_explain(recall: Recall, store: Path) -> None:

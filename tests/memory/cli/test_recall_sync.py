@@ -29,10 +29,10 @@ def shared(recall: Recall, tmp_path: Path) -> Path:
 def test_a_folder_to_another(recall: Recall, store: Path, shared: Path) -> None:
     done = recall("sync", store, shared)
     assert done.status == 0
-    assert done.output == "sent as store: 4 memories new\n"
+    assert done.output == "sent as store: 4 new memories\n"
     recall("forget", store, 1)
     done = recall("sync", store, shared, "--robot", "store")
-    assert done.output == "sent as store: 0 memories new, 1 removed\n"
+    assert done.output == "sent as store: 0 new memories, 1 removed\n"
     assert recall("sync", store, shared).output == "sent as store: nothing new\n"
     found = recall("sync", store, shared, "--json").json
     counts = dict.fromkeys(("added", "changed", "removed", "kept", "batches", "future", "ahead_ns"), 0)
@@ -48,7 +48,7 @@ def test_what_others_saw_comes_back(recall: Recall, store: Path, shared: Path, t
     recall("add", tmp_path / "two", "--label", "trolley", "--at", "5", "6")
     recall("sync", tmp_path / "two", shared)
     done = recall("sync", store, shared, "--pull")
-    assert done.output == "sent as store: 4 memories new\npulled: 1 memory new\n"
+    assert done.output == "sent as store: 4 new memories\npulled: 1 new memory\n"
     assert "two" in recall("query", store, "--text", "trolley", "--json").output
     assert recall("sync", store, shared, "--pull", "--json").json["pulled"]["batches"] == 0
 
@@ -63,13 +63,15 @@ def test_a_store_put_back_is_refused(recall: Recall, store: Path, shared: Path, 
     refused = recall("sync", store, shared)
     assert refused.status == 2
     assert "--forked" in refused.remarks
-    assert recall("sync", store, shared, "--forked").output == "sent as store: 1 memory new, 4 changed\n"
+    assert recall("sync", store, shared, "--forked").output == "sent as store: 1 new memory, 4 changed\n"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("store", "nowhere"), "no store at nowhere"),
+        (("store", "store"), "both sides are the same store"),
+        (("store", "copy"), "one is a copy of the other"),
         (("nowhere", "shared"), "no store in nowhere"),
         (("store",), "an argument is missing"),
         (("store", "shared", "--limit-rate", "5"), "--limit-rate needs"),
@@ -82,6 +84,7 @@ def test_a_store_put_back_is_refused(recall: Recall, store: Path, shared: Path, 
 def test_what_is_wrong_is_said(
     recall: Recall, store: Path, shared: Path, words: tuple[str, ...], said: str
 ) -> None:
+    shutil.copytree(store, store.parent / "copy")
     done = recall("sync", *words)
     assert done.status != 0
     assert said in done.remarks
@@ -117,11 +120,11 @@ def test_a_service(
     monkeypatch.setenv("RECALL_TOKEN", "secret")
     start = time.monotonic()
     done = recall("sync", store, service, "--pull", "--batch", "2", "--limit-rate", "8")
-    assert done.output == "sent as store: 4 memories new\npulled: nothing new\n", done.remarks
+    assert done.output == "sent as store: 4 new memories\npulled: nothing new\n", done.remarks
     assert time.monotonic() - start > 0.1
     with MemoryStore.open(shared, readonly=True) as there, MemoryStore.open(store, readonly=True) as here:
         assert len(there) == len(here) == 4
         for one, other in zip(there.database.get([1, 2, 3, 4]), here.database.get([1, 2, 3, 4]), strict=True):
             assert (one.embedding == other.embedding).all()
     recall("forget", store, 1)
-    assert recall("sync", store, service).output == "sent as store: 0 memories new, 1 removed\n"
+    assert recall("sync", store, service).output == "sent as store: 0 new memories, 1 removed\n"

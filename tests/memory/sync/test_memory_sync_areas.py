@@ -273,7 +273,7 @@ def test_the_command_reports_areas_and_conflicts(
             if box is not None:
                 store.set_area("kitchen", box=box)
     assert main(["sync", str(tmp_path / "one"), str(tmp_path / "all")]) == 0
-    assert "sent as one: 1 memory new, 1 area set" in capsys.readouterr().out
+    assert "sent as one: 1 new memory, 1 area set" in capsys.readouterr().out
     again = ["sync", str(tmp_path / "two"), str(tmp_path / "all"), "--pull"]
     with caplog.at_level(logging.WARNING):
         assert main(again) == 0
