@@ -166,38 +166,38 @@ def cuda_on(device: str) -> dict[str, Any]:
 
 _TABLE = (
     IndexKind(
-        name="flat", finds="all, compared one after the other", exact=True, bytes_a_vector=529,
+        name="flat", finds="exact search: compares all vectors", exact=True, bytes_a_vector=529,
         changes="additions go to the end, removals leave a mark", filters="lists or marks of rows, exactly",
-        repeatable="the vectors", why_not="every store has it, for its newest vectors and up to index_from",
+        repeatable="the vectors", why_not="always, for the newest vectors and up to index_from",
         suffix="flatindex", make=lambda dim, count: FlatIndex(dim), load=FlatIndex.load,
     ),
     IndexKind(
-        name="lsh", finds="by hash tables that nothing is learned for, then exactly", bytes_a_vector=705,
+        name="lsh", finds="random hash tables, then exact comparison", bytes_a_vector=705,
         changes="additions are compared until 2048 are sorted in, removals leave a mark",
         suffix="lshindex", make=lambda dim, count: LSHIndex(dim, expected=count), load=LSHIndex.load,
     ),
     IndexKind(
-        name="itq", finds="by the Hamming distance of learned codes, all of which are read, then exactly",
+        name="itq", finds="Hamming distance to all learned codes, then exact comparison",
         trains=True, bytes_a_vector=545, filters="lists or marks of rows: only their codes are read",
         least_dim=64, suffix="itqindex", load=ITQIndex.load,
         make=lambda dim, count: ITQIndex(dim, bits=min(128, dim // 64 * 64)),
     ),
     IndexKind(
-        name="faiss", finds="by inverted lists of vectors around learned centres, then exactly",
+        name="faiss", finds="inverted lists of float32 vectors, then exact comparison",
         trains=True, bytes_a_vector=1561, extra="faiss", **_faiss("flat", 1),
     ),
     IndexKind(
-        name="faiss-rabitq", finds="by inverted lists of a bit a number around learned centres, then exactly",
+        name="faiss-rabitq", finds="inverted lists of one-bit codes, then exact comparison",
         trains=True, bytes_a_vector=577, extra="faiss", **_faiss("rabitq", 10),
     ),
     IndexKind(
-        name="faiss-gpu", finds="by inverted lists of faiss on a GPU, or all up to 100,000, then exactly",
+        name="faiss-gpu", finds="inverted lists on a GPU; up to 100,000 vectors exact search",
         trains=True, bytes_a_vector=1049, extra="faiss-gpu", has="StandardGpuResources", gpu=True,
         filters="more are asked for, those that do not count left out; too few left: exactly, on the host",
         **faiss_on("cuda"),
     ),
     IndexKind(
-        name="cuda", finds="by cells around vectors drawn at random or a scan of packed codes, then exactly",
+        name="cuda", finds="inverted lists or a scan of packed codes, then exact comparison",
         bytes_a_vector=594, changes="additions are compared until 4096 are sorted in, removals leave a mark",
         filters="lists or marks of rows, exactly", gpu=True, **cuda_on("cuda"),
     ),
@@ -212,13 +212,13 @@ def table_of_kinds() -> Table:
     """Return the table of all kinds for printing."""
     columns: dict[str, Column] = {
         "index": "name",
-        "finds": "finds",
+        "search": "finds",
         "needs": lambda kind: kind.needs + (f" ({kind.missing} is missing)" if kind.missing else ""),
         "trains": lambda kind: "yes" if kind.trains else "no",
-        "bytes a vector": lambda kind: kind.bytes_a_vector or "",
-        "in a store": lambda kind: kind.why_not or "yes",
+        "bytes per vector": lambda kind: kind.bytes_a_vector or "",
+        "--index": lambda kind: kind.why_not or "yes",
     }
-    return Table.of(KINDS.values(), columns, title="kinds of index, at 256 numbers a vector")
+    return Table.of(KINDS.values(), columns, title="vector indexes, with vectors of 256 numbers")
 
 
 def check_store_kind(name: str) -> IndexKind:

@@ -18,6 +18,8 @@ from memory.types import Explanation, Memory
 
 #: Details of an operation that are sent; others may name files.
 _PUBLIC_DETAILS = ("reason", "sources")
+#: The same of single operations.
+_PUBLIC_DETAILS_OF = {"area": ("name", "removed"), "trust": ("robot", "trust")}
 
 
 class JsonAnswer(Response):
@@ -64,7 +66,8 @@ def memory_answer(memory: Memory, *, vectors: bool = False) -> dict[str, Any]:
 def entry_answer(entry: LogEntry, *, touched: int, undone: bool) -> dict[str, Any]:
     """Return a log entry; ``touched`` is the number of memories that it added, changed or removed."""
     ids = {"first": entry.added[0], "last": entry.added[-1]} if entry.added else None
-    detail = {name: value for name, value in entry.readable_detail().items() if name in _PUBLIC_DETAILS}
+    public = (*_PUBLIC_DETAILS, *_PUBLIC_DETAILS_OF.get(entry.operation, ()))
+    detail = {name: value for name, value in entry.readable_detail().items() if name in public}
     return {
         "generation": entry.generation,
         "time_ns": entry.time_ns,

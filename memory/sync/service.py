@@ -126,6 +126,8 @@ class ServiceClient:
             return None
         if sort == "stale":
             raise StaleSyncError(message)
+        if status == 401:
+            message = "the token is missing or wrong. Give --token or $RECALL_TOKEN"
         if sort == "too_large":
             message += ". Send fewer memories at once (--batch)"
         raise SyncError(f"{self.address} refused the request: {message}")

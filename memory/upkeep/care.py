@@ -29,6 +29,7 @@ from memory.search.retriever import Retriever
 from memory.types import AWAY, Memory, State, check_integer
 from memory.upkeep.forgetting import Records, select_to_forget
 from memory.wording.reasons import Reason
+from memory.wording.words import moment
 
 Progress = Callable[[str, int, int], None]
 #: Most passes per map; a merged memory may match others.
@@ -98,16 +99,16 @@ class Care:
             memories = self._database.get(known, vectors=False)
             last = {memory.id: last_seen_ns(memory) for memory in memories}
             if at_ns is None:
-                moment = max([newest_ns, *last.values()])
+                state_ns = max([newest_ns, *last.values()])
             else:
-                moment = check_integer("at_ns", at_ns)
-                later = [id for id in known if last[id] > moment]
+                state_ns = check_integer("at_ns", at_ns)
+                later = [id for id in known if last[id] > state_ns]
                 if later and state in AWAY:
                     raise ValueError(
-                        f"memory {later[0]} was seen at {last[later[0]]}, after at_ns={moment}, so it was not"
-                        f" {state} then. Give a later time"
+                        f"memory {later[0]} was seen on {moment(last[later[0]])}, after"
+                        f" {moment(state_ns)}, so it was not {state} then. Give a later time"
                     )
-            return self._database.mark(known, state, detail={"reason": why, "at_ns": int(moment)})
+            return self._database.mark(known, state, detail={"reason": why, "at_ns": int(state_ns)})
 
     def consolidate(
         self, now_ns: int, write_accesses: Callable[[], None], progress: Progress | None

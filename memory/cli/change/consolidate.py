@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _print(done: Consolidated) -> None:
     if done.merged:
         rows = [[str(id), len(sources), ", ".join(map(str, sources))] for id, sources in done.merged[:_SHOWN]]
-        title = f"{len(done.merged)} merges{_first(len(done.merged))}"
+        title = f"{counted(len(done.merged), 'merge', 'merges')}{_first(len(done.merged))}"
         output().print(Table(("new id", "memories", "merged ids"), rows, title=title, right=["new id"]))
     if done.forgotten:
         lines = [[str(id), reason] for id, reason in list(done.forgotten.items())[:_SHOWN]]

@@ -87,7 +87,8 @@ def _withdraw(options: argparse.Namespace) -> int:
     if not any((done.forgotten, done.partly, done.merged_for_good)):
         say(f"no observations by {options.robot}" + (" in this time range" if options.between else ""))
         return 0
-    say(f"forgot {counted(len(done.forgotten))} of {options.robot}")
+    undo = f"; undo with: {undoing(folder, done.operation)}" if done.operation is not None else ""
+    say(f"forgot {counted(len(done.forgotten))} of {options.robot}{undo}")
     if done.taken_apart:
         say(
             f"split {counted(len(done.taken_apart))} into observations; recall consolidate merges those of"

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         "robot",
         "trust",
         "memories",
-        "alone",
+        "only this robot",
         "observations",
         "first",
         "last",
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     )
     title = f"{len(robots)} robot{'' if len(robots) == 1 else 's'}"
     rows = [_cells(robot) for robot in robots]
-    output().print(Table(columns, rows, title=title, right=["trust", "memories", "alone", "observations"]))
+    output().print(Table(columns, rows, title=title, right=["trust", "memories", "only this robot", "observations"]))
     return 0
 
 

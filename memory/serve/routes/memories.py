@@ -161,7 +161,9 @@ async def get(service: ServiceOf, id: Annotated[int, PATH], vectors: bool = Fals
 
 
 @router.post(
-    "/query", summary="Search by likeness, words, place and time", responses=answers(HitsAnswer, named=True)
+    "/query",
+    summary="Search by similarity, text, place and time",
+    responses=answers(HitsAnswer, named=True),
 )
 async def query(request: Request, service: ServiceOf) -> JsonAnswer:
     """Return the best hits first; with ``aggregate`` also the aggregated vector."""

@@ -23,6 +23,8 @@ def test_marking_and_taking_it_back(recall: Recall, tmp_path: Path) -> None:
     assert "marked 1 memory as gone; undo with: recall undo yard 2" in done.output
     explained = recall("explain", "yard", 1).output
     assert "gone since 1970-01-01 00:01:00 UTC, present before: nothing there" in explained
+    early = recall("mark", "yard", 2, "--at", "1960-01-01")
+    assert "was seen on 1970-01-01 00:00:00 UTC, after 1960-01-01 00:00:00 UTC" in early.remarks
     found = recall("mark", "yard", "1-2", "--state", "unknown", "--json").json
     assert found == {"marked": [1, 2], "state": "unknown", "operation": 3}
     recall("undo", "yard", 3)

@@ -8,13 +8,21 @@ const PORTION = 50;
 const WORDS = {
   add: "Added", observe: "Observed", seen: "Seen again", merge: "Merged", forget: "Forgot", remove: "Forgot",
   mark: "Marked", undo: "Undid", repose: "Moved", erase: "Erased for good", update: "Changed",
+  import: "Imported", sync: "Received", align: "Aligned", repair: "Repaired", lost: "Lost",
 };
 /** Operations that make memories go away. */
 const FORGETTING = new Set(["forget", "remove"]);
 /** Operations that nothing takes back. */
 const FINAL = new Set(["seen", "erase"]);
 
-const what = (entry) => `${WORDS[entry.operation] ?? entry.operation} ${entry.undoes ? `operation ${entry.undoes}` : plural(entry.ids_count, "memory", "memories")}`;
+/** What an operation did, in a few words. */
+function what({ operation, undoes, detail, ids_count: size }) {
+  if (operation === "area" && detail.name !== undefined) return `${detail.removed ? "Removed" : "Set"} area ${detail.name}`;
+  if (operation === "trust" && detail.robot !== undefined) return `Set the trust of ${detail.robot} to ${detail.trust}`;
+  // The memory that a merge made is no part of what was merged.
+  const merged = operation === "merge" ? detail.sources?.length : undefined;
+  return `${WORDS[operation] ?? operation} ${undoes ? `operation ${undoes}` : plural(merged ?? size, "memory", "memories")}`;
+}
 
 export class Activity {
   /** @param {Object} calls `changed()` after something was undone, `readonly()` */

@@ -139,7 +139,7 @@ export class Card {
       : element("button.link", { type: "button", onclick: () => this.calls.open(found.into) }, `Open memory #${found.into}`);
     const rest = Object.entries(found.parts).filter(([name]) => !["confidence", "reward", "count", "importance"].includes(name));
     return section(found.memory ? STATUS.kept : STATUS[found.status] ?? "Why", element("ul.reasons", {}, found.reasons.map((reason) => element("li", {}, reason))),
-      into, rest.length ? facts(rest.map(([name, value]) => [name.replaceAll("_", " "), number(value)])) : null);
+      into, rest.length ? facts(rest.map(([name, value]) => [name.replace("_m_s", ", m/s").replaceAll("_", " "), number(value)])) : null);
   }
 
   evidence(memory) {

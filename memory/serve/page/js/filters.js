@@ -72,7 +72,7 @@ export class Filters {
   showLabels() {
     const words = this.find.hidden ? "" : this.find.value.trim().toLowerCase();
     const shown = (this.labels ?? []).filter(([name]) => name.toLowerCase().includes(words)).slice(0, MOST_LABELS);
-    this.fillChips(byId("filter-labels"), shown, "label", (name) => name || "(none)");
+    this.fillChips(byId("filter-labels"), shown, "label", (name) => name || "no label");
   }
 
   fillChips(place, entries, column, words) {

@@ -75,7 +75,7 @@ export class Health {
     const entries = Object.entries(this.stats.tiers);
     const waiting = Object.entries(this.stats.vectors).filter(([name, size]) => size && !(name in this.stats.tiers));
     if (!entries.length) {
-      const said = waiting.map(([name, size]) => `${plural(size, "vector")} of ${name}, read into memory with the first question for likeness.`);
+      const said = waiting.map(([name, size]) => `${plural(size, "vector")} of ${name}, read into memory with the first similarity search.`);
       return [element("p.note", {}, said.join(" ") || "No vectors are stored.")];
     }
     return entries.map(([name, tier]) => {

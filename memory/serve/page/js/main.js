@@ -134,7 +134,7 @@ function legend() {
   const sizes = columns.counts("label", timed);
   const labels = columns.names.labels.map((name, at) => [name, sizes[at]]).filter(([, size]) => size).sort((a, b) => b[1] - a[1]);
   const more = labels.length > LEGEND ? [element("li", {}, `and ${count(labels.length - LEGEND)} more`)] : [];
-  byId("classes").replaceChildren(...labels.slice(0, LEGEND).map(([name]) => element("li", {}, glyph(name, "present"), element("span", {}, name || "(none)"))), ...more);
+  byId("classes").replaceChildren(...labels.slice(0, LEGEND).map(([name]) => element("li", {}, glyph(name, "present"), element("span", {}, name || "no label"))), ...more);
 }
 
 const fillLater = afterPause(() => fill(), 120);

@@ -286,3 +286,18 @@ def test_a_hundred_thousand_memories_do_not_make_it_stutter(
     assert figures["longest_task_ms"] < 100.0 + 6.0 * sorting, figures
     page.click("#list .row")
     page.locator("#card .facts").wait_for()
+
+
+def test_the_activity_names_areas_trust_and_merges(visit: Any, tmp_path: Path, served: Any) -> None:
+    same = {"label": "Car", "position": (4.0, 3.0, 0.0), "embedding": [1.0, 0.0, 0.0]}
+    with MemoryStore.open(tmp_path / "store", dim=3) as store:
+        store.add([Memory(time_ns=START, **same), Memory(time_ns=START + 10**12, **same)])  # type: ignore[arg-type]
+        store.add([Memory(time_ns=START, caption="no class", position=(0.0, 0.0, 0.0))])
+        store.consolidate()
+        store.set_area("yard", box=(0.0, 0.0, 5.0, 5.0))
+        store.trust("one", 0.5)
+    page = visit(served(tmp_path / "store").address.rstrip("/"))
+    expect(page.locator("#classes")).to_contain_text("no label")
+    page.click("#tab-activity")
+    for words in ("Set area yard", "Set the trust of one to 0.5", "Merged 2 memories"):
+        expect(page.locator("#log")).to_contain_text(words)
