@@ -199,6 +199,10 @@ class Query:
         Raises:
             ValueError, TypeError: an argument is invalid.
         """
+        unknown = sorted(parts.keys() - FilterParts.__annotations__.keys())
+        if unknown:
+            names = ", ".join(FilterParts.__annotations__)
+            raise TypeError(f"Query has no argument {unknown[0]!r}. Filters are {names}")
         if check_integer("k", k) < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if embedding is not None and like is not None:

@@ -113,7 +113,8 @@ class Observer:
 
     def observe(self, memories: Sequence[Memory], detail: Mapping[str, Any] | None) -> Observed:
         """See :meth:`memory.store.MemoryStore.observe_logged`."""
-        if isinstance(memories, Memory):
+        given: object = memories
+        if isinstance(given, Memory):
             raise TypeError("give a list of memories, such as observe([memory]), got a Memory")
         if not memories and detail is None:
             return Observed([], (), None)

@@ -207,7 +207,8 @@ def prepare(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedRows:
         ValueError: a payload with NaN, or a vector that is not finite.
         DimensionError: a vector of another length than its slot.
     """
-    if isinstance(rows, Memory):
+    given: object = rows
+    if isinstance(given, Memory):
         raise TypeError("give a list of memories, such as add([memory]), got a Memory")
     for position, row in enumerate(rows):
         if not isinstance(row, Memory):

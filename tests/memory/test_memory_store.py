@@ -118,6 +118,8 @@ def test_errors_are_clear_and_change_nothing(store: MemoryStore) -> None:
     ):
         with pytest.raises(TypeError, match=message):
             call(argument)
+    with pytest.raises(TypeError, match=r"no argument 'label'. Filters are .*labels"):
+        Query(label="cup")  # type: ignore[call-arg]
     assert (len(store), store.generation) == (1, 1)
     assert store.observe([]) == []
 

@@ -40,7 +40,9 @@ def run(options: argparse.Namespace) -> int:
     )
     title = f"{len(robots)} robot{'' if len(robots) == 1 else 's'}"
     rows = [_cells(robot) for robot in robots]
-    output().print(Table(columns, rows, title=title, right=["trust", "memories", "only this robot", "observations"]))
+    output().print(
+        Table(columns, rows, title=title, right=["trust", "memories", "only this robot", "observations"])
+    )
     return 0
 
 

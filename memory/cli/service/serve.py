@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memory.cli.console import UsageError, add_command, counted, say, split_words, warn_about_server
-from memory.errors import StoreLockedError
+from memory.cli.console import UsageError, add_command, counted, say, shown, split_words, warn_about_server
+from memory.errors import StoreLockedError, StoreReadOnlyError
 from memory.serve.options import ServeOptions, ServiceSettings
 from memory.store import MemoryStore
 from sparse_core.common.console import LOG
@@ -93,5 +93,8 @@ def _opened(folder: Path | str, *, readonly: bool) -> MemoryStore:
         store = MemoryStore.open(folder, readonly=readonly, create=False)
     except StoreLockedError as error:
         raise StoreLockedError(f"{error}. To serve it meanwhile, run recall serve --readonly") from error
+    except StoreReadOnlyError:
+        # Without its cause, which the console would report instead.
+        raise UsageError(f"{shown(folder)} is not writable. Serve it with --readonly") from None
     warn_about_server(folder, store.database.remarks)
     return store

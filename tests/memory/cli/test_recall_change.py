@@ -230,7 +230,7 @@ def test_consolidate(recall: Recall, tmp_path: Path) -> None:
         assert recall("undo", folder, operation).status == 0
     assert count(folder) == 6
     shown = recall("consolidate", folder, "--now", "1970-01-02").output
-    for text in ("1 merges", "1, 2, 3", "2 forgotten", "6 memories before, 2 now", "recall undo"):
+    for text in ("1 merge", "1, 2, 3", "2 forgotten", "6 memories before, 2 now", "recall undo"):
         assert text in shown
     assert recall("consolidate", folder, "--now", "1970-01-02").output == "2 memories before, 2 now\n"
 

@@ -116,7 +116,9 @@ def test_a_service(
 ) -> None:
     refused = recall("sync", store, service)
     assert refused.status != 0
-    assert "refused the request: the token is missing or wrong. Give --token or $RECALL_TOKEN" in refused.remarks
+    assert (
+        "refused the request: the token is missing or wrong. Give --token or $RECALL_TOKEN" in refused.remarks
+    )
     monkeypatch.setenv("RECALL_TOKEN", "secret")
     start = time.monotonic()
     done = recall("sync", store, service, "--pull", "--batch", "2", "--limit-rate", "8")
