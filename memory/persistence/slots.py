@@ -36,7 +36,7 @@ def add_slot(connection: Connection, slots: dict[str, Slot], name: str, dim: int
         )
         slots[name] = Slot(number, dim)
     if slots[name].dim != dim:
-        raise DimensionError(f"the {name!r} vector has {dim} numbers, but the store takes {slots[name].dim}")
+        raise DimensionError(f"the {name!r} embedding has {dim} numbers, but the store has {slots[name].dim}")
     return slots[name]
 
 

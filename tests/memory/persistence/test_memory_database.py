@@ -112,7 +112,7 @@ def test_bad_rows_store_nothing(database: SqliteDatabase, rows_of: Rows) -> None
     with pytest.raises(ValueError, match="finite"):
         dataclasses.replace(good, embedding=np.full(DIM, np.nan))
     database.add([dataclasses.replace(good, embeddings={"clip": wrong})])
-    with pytest.raises(DimensionError, match="'clip' vector has 3 numbers"):
+    with pytest.raises(DimensionError, match="'clip' embedding has 3 numbers"):
         database.add([dataclasses.replace(good, embeddings={"clip": wrong[:3]})])
     assert database.count() == 3
     assert database.check().ok

@@ -220,7 +220,7 @@ def test_like_leaves_the_example_out(filled: Filled, query: Query, like: int) ->
     row = filled.rows[like % len(filled.rows)]
     asked = dataclasses.replace(query, like=row.id)
     if row.embedding is None:
-        with pytest.raises(UnknownMemoryError, match="no vector"):
+        with pytest.raises(UnknownMemoryError, match="no embedding"):
             filled.store.query(asked)
         return
     assert [hit.memory.id for hit in filled.store.query(asked)] == expected(filled.rows, asked)

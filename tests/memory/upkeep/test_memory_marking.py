@@ -58,7 +58,7 @@ def test_bad_markings_change_nothing(store: MemoryStore) -> None:
     store.add([car(10)])
     with pytest.raises(UnknownMemoryError, match="7"):
         store.mark([1, 7], "gone")
-    with pytest.raises(ValueError, match="was seen at"):
+    with pytest.raises(ValueError, match="was seen on"):
         store.mark([1], "gone", at_ns=5)
     with pytest.raises(ValueError, match="state"):
         store.mark([1], "lost")  # type: ignore[arg-type]
