@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Literal, get_args
 
 import torch
@@ -86,6 +87,7 @@ class TopKActivation(nn.Module):
             ``"straight-through"``: all entries receive it, as if nothing were dropped (Bengio et al. 2013).
 
     Raises:
+        TypeError: ``k`` is no whole number, such as a share.
         ValueError: ``k`` below 1 or an unknown option.
     """
 
@@ -101,6 +103,8 @@ class TopKActivation(nn.Module):
         super().__init__()
         if gradient not in get_args(Gradient):
             raise ValueError(f"gradient must be one of {get_args(Gradient)}, got {gradient!r}")
+        if not isinstance(k, Integral):
+            raise TypeError(f"k must be a whole number of entries, channels or blocks, got {k!r}")
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if granularity not in get_args(Granularity):

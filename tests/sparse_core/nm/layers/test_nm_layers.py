@@ -437,3 +437,10 @@ def test_layer_on_cuda(cuda: torch.device, dtype: torch.dtype, rows: int) -> Non
     for grad in (True, False):
         with torch.set_grad_enabled(grad):
             torch.testing.assert_close(layer(x).double(), oracle, rtol=tolerance, atol=tolerance)
+
+
+def test_other_arguments_than_layers_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"takes a packed weight, got int: convert a layer with"):
+        SparseLinear(64, 64)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="linear must be a Linear layer, got Tensor"):
+        SparseLinear.from_dense(torch.ones(4, 4))  # type: ignore[arg-type]
