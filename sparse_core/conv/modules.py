@@ -124,14 +124,18 @@ def per_axis(value: int | Sequence[int], dimensions: int, name: str, *, least: i
         TypeError: a string, such as torch's ``padding="same"``.
         ValueError: another number of values, or one below ``least``.
     """
-    if isinstance(value, str):
-        raise TypeError(f"{name} must be a whole number or {dimensions} of them, got {value!r}")
+    _check_numbers(value, dimensions, name)
     values = (value,) * dimensions if isinstance(value, int) else tuple(int(entry) for entry in value)
     if len(values) != dimensions:
         raise ValueError(f"{name} needs {dimensions} entries, got {values}")
     if min(values) < least:
         raise ValueError(f"{name} must be at least {least}, got {values}")
     return values
+
+
+def _check_numbers(value: object, dimensions: int, name: str) -> None:
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a whole number or {dimensions} of them, got {value!r}")
 
 
 def check_sparse(inputs: object) -> None:
