@@ -16,7 +16,7 @@ from sparse_core.nm.masks import check_nm, fits, nm_mask
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import LayerSettings
 from sparse_core.nm.packing.packed_weight import PackedNM
-from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups, check_nm_pattern
 from sparse_core.nm.pruning.calibration import InputStatistics
 
 
@@ -86,11 +86,12 @@ class SparseLinear(PackedLayer):
             A layer of the same device, type, training mode and ``requires_grad``.
 
         Raises:
-            TypeError: not a layer with a weight.
+            TypeError: not a layer with a weight, or ``pattern`` no NMPattern.
             ValueError: m does not divide the width, the mask is not n:m, or weights to rank are NaN.
         """
         if not isinstance(getattr(linear, "weight", None), Tensor):
             raise TypeError(f"linear must be a Linear layer, got {type(linear).__name__}")
+        check_nm_pattern(pattern)
         weight = linear.weight.detach()
         packed = pack_weight(weight, pattern, mask)
         packed.values.requires_grad_(trains_weight(linear))
