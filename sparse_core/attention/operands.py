@@ -119,12 +119,12 @@ def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
     """Return the sizes; also check that ``v`` matches ``k`` and that dim is supported."""
     shape = check_queries_and_keys(q, k)
     dim = shape.dim
+    if isinstance(v, Tensor) and v.shape != k.shape:
+        raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
     if not SMALLEST_DIM <= dim <= LARGEST_DIM or dim % DIM_STEP:
         raise ValueError(
             f"dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM}, got {dim}"
         )
-    if v.shape != k.shape:
-        raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
     _check_like_q("v", v, q)
     return shape
 

@@ -71,9 +71,13 @@ def compress_model(
         progress: show a progress bar.
 
     Raises:
-        TypeError, ValueError: as for :func:`compress`, naming the layer; or no layer matches, a name is
-            unknown, or ``other_dtype`` cannot hold a tensor.
+        TypeError, ValueError: as for :func:`compress`, naming the layer; or the pattern is a string, no layer
+            matches, a name is unknown, or ``other_dtype`` cannot hold a tensor.
     """
+    if isinstance(pattern, str):
+        raise TypeError(
+            f"pattern must be NMPattern(n, m) or None, got {pattern!r}: for a coding alone, pass coding="
+        )
     for what, given in (("pattern", pattern), ("coding", coding), ("masks", masks)):
         check_names(model, given, what)
 

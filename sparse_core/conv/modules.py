@@ -41,12 +41,14 @@ class _SparseConvolution(nn.Module):
         super().__init__()
         if impl != "vendor":
             SPARSE_CONVOLUTION.check(impl)
+        if in_channels < 1 or out_channels < 1:
+            raise ValueError(f"layers need at least 1 channel, got {in_channels} and {out_channels}")
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(f"groups must divide {in_channels} and {out_channels} channels, got {groups}")
-        self.kernel_size = per_axis(kernel_size, self.dimensions, "kernel_size")
-        self.stride = per_axis(stride, self.dimensions, "stride")
+        self.kernel_size = per_axis(kernel_size, self.dimensions, "kernel_size", least=1)
+        self.stride = per_axis(stride, self.dimensions, "stride", least=1)
         self.padding = per_axis(padding, self.dimensions, "padding")
-        self.dilation = per_axis(dilation, self.dimensions, "dilation")
+        self.dilation = per_axis(dilation, self.dimensions, "dilation", least=1)
         self.groups = groups
         self.dilating = dilating
         self.impl: Impl = impl
@@ -57,6 +59,7 @@ class _SparseConvolution(nn.Module):
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
         """Map features (M, C_in) at M cells to (M', C_out) at M' cells."""
+        check_sparse(inputs)
         if self.impl == "vendor":
             return self._forward_vendor(inputs)
         table, outputs = self.tables(inputs)
@@ -114,12 +117,34 @@ class _SparseConvolution(nn.Module):
         return state
 
 
-def per_axis(value: int | Sequence[int], dimensions: int, name: str) -> tuple[int, ...]:
-    """Return one value per axis."""
+def per_axis(value: int | Sequence[int], dimensions: int, name: str, *, least: int = 0) -> tuple[int, ...]:
+    """Return one value per axis.
+
+    Raises:
+        TypeError: a string, such as torch's ``padding="same"``.
+        ValueError: another number of values, or one below ``least``.
+    """
+    _check_numbers(value, dimensions, name)
     values = (value,) * dimensions if isinstance(value, int) else tuple(int(entry) for entry in value)
     if len(values) != dimensions:
         raise ValueError(f"{name} needs {dimensions} entries, got {values}")
+    if min(values) < least:
+        raise ValueError(f"{name} must be at least {least}, got {values}")
     return values
+
+
+def _check_numbers(value: object, dimensions: int, name: str) -> None:
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a whole number or {dimensions} of them, got {value!r}")
+
+
+def check_sparse(inputs: object) -> None:
+    """Raise ``TypeError`` unless a layer's input is a :class:`SparseTensor`."""
+    if not isinstance(inputs, SparseTensor):
+        raise TypeError(
+            f"the input must be a SparseTensor, got {type(inputs).__name__}: make one with"
+            " SparseTensor.from_table(features, build_table(cells, shape), batch_size=...)"
+        )
 
 
 class SubmanifoldConv2d(_SparseConvolution):
@@ -148,7 +173,7 @@ class SubmanifoldConv2d(_SparseConvolution):
         bias: bool = False,
         impl: Impl = "auto",
     ) -> None:
-        sizes = per_axis(kernel_size, self.dimensions, "kernel_size")
+        sizes = per_axis(kernel_size, self.dimensions, "kernel_size", least=1)
         if any(size % 2 == 0 for size in sizes):
             raise ValueError(f"a submanifold kernel must have odd sizes, got {sizes}")
         dilations = per_axis(dilation, self.dimensions, "dilation")
@@ -214,6 +239,7 @@ class SparseInverseConv2d(_SparseConvolution):
             ValueError: no ``target``, or ``inputs`` has other cells than the strided layer makes of it.
             ImplementationError: ``impl="vendor"``.
         """
+        check_sparse(inputs)
         if target is None:
             raise ValueError("target is missing: pass the input tensor of the strided layer")
         if self.impl == "vendor":

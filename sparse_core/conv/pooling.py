@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sparse_core.conv.modules import per_axis
+from sparse_core.conv.modules import check_sparse, per_axis
 from sparse_core.conv.table import NeighbourTable
 from sparse_core.conv.tensor import SparseTensor
 
@@ -26,13 +26,14 @@ class _SparsePool(nn.Module):
         dilation: int | Sequence[int] = 1,
     ) -> None:
         super().__init__()
-        self.kernel_size = per_axis(kernel_size, self.dimensions, "kernel_size")
+        self.kernel_size = per_axis(kernel_size, self.dimensions, "kernel_size", least=1)
         self.stride = self.kernel_size if stride is None else per_axis(stride, self.dimensions, "stride")
         self.padding = per_axis(padding, self.dimensions, "padding")
         self.dilation = per_axis(dilation, self.dimensions, "dilation")
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
         """Map features (M, C) at M cells to (M', C) at every window that holds an active cell."""
+        check_sparse(inputs)
         table, outputs = inputs.strided_table(
             self.kernel_size, self.stride, self.padding, dilation=self.dilation
         )

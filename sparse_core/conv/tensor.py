@@ -177,6 +177,8 @@ class SparseTensor:
             or any(isinstance(x, cls) for x in rest)
         ):
             name = getattr(function, "__name__", str(function))
+            if name in ("cat", "concat", "concatenate"):
+                raise TypeError(f"{name} does not support a SparseTensor: use sparse_core.conv.cat(tensors)")
             raise TypeError(
                 f"{name} does not support a SparseTensor here: apply it to the features, as in"
                 " tensor.with_features(function(tensor.features))"

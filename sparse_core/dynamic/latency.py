@@ -67,6 +67,7 @@ class LatencyController:
         switches: number of level changes so far.
 
     Raises:
+        TypeError: ``seconds`` is no dictionary.
         ValueError: no levels, or numbers out of range.
     """
 
@@ -80,6 +81,10 @@ class LatencyController:
         smoothing: float = 0.3,
         quantity: Quantity = SECONDS,
     ) -> None:
+        if not isinstance(seconds, Mapping):
+            raise TypeError(
+                f"expected a dictionary of level names and {quantity.name}, got {type(seconds).__name__}"
+            )
         if not seconds:
             raise ValueError(f"needs at least one level with its expected {quantity.name} per frame")
         for name, expected in seconds.items():

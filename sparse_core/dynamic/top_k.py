@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Literal, get_args
 
 import torch
@@ -74,6 +75,11 @@ def _pooled(groups: Tensor, by: RankedBy) -> Tensor:
     return (exact.square() if by == "magnitude" else exact).sum(dim=2)
 
 
+def _check_whole(k: object) -> None:
+    if not isinstance(k, Integral):
+        raise TypeError(f"k must be a whole number of entries, channels or blocks, got {k!r}")
+
+
 class TopKActivation(nn.Module):
     """Keep the ``k`` largest activations, channels or blocks and zero the others; see :func:`top_k_mask`.
 
@@ -86,6 +92,7 @@ class TopKActivation(nn.Module):
             ``"straight-through"``: all entries receive it, as if nothing were dropped (Bengio et al. 2013).
 
     Raises:
+        TypeError: ``k`` is no whole number, such as a share.
         ValueError: ``k`` below 1 or an unknown option.
     """
 
@@ -101,6 +108,7 @@ class TopKActivation(nn.Module):
         super().__init__()
         if gradient not in get_args(Gradient):
             raise ValueError(f"gradient must be one of {get_args(Gradient)}, got {gradient!r}")
+        _check_whole(k)
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if granularity not in get_args(Granularity):

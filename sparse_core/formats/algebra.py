@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sparse_core.common.matrix_operations import operations
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
-from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.indexing import (
     concatenate,
@@ -20,34 +19,71 @@ from sparse_core.formats.indexing import (
     pointers_from_rows,
     scatter_values,
 )
+from sparse_core.kernels.autocast import without_autocast
 
 
 def add(a: SparseMatrix, b: SparseMatrix) -> CSR:
     """Return ``a + b`` in the promoted type, with an entry wherever either has one."""
     _check_same_shape(a, b)
     left, right = a.to(CSR), b.to(CSR)
+    place, common = _matches(left, right)
+    new = (~common).nonzero().squeeze(1)
+    common = common.nonzero().squeeze(1)
+    # Entry i of the left moves by the new entries of the right that come before it.
+    before = torch.bincount(place[new], minlength=left.nnz + 1).cumsum(0)
+    positions = torch.cat(
+        [
+            torch.arange(left.nnz, device=left.device) + before[: left.nnz],
+            place[new] + torch.arange(len(new), device=left.device),
+        ]
+    )
     dtype = torch.promote_types(left.dtype, right.dtype)
-    row = torch.cat([left.row_indices().long(), right.row_indices().long()])
-    col = torch.cat([left.col.long(), right.col.long()])
-    values = concatenate(left.values.to(dtype), right.values.to(dtype))
-    return COO(row, col, values, a.shape, validate=False).to(CSR)
+    others = right.values.to(dtype)
+    values = concatenate(_add_at(left.values.to(dtype), place[common], others[common]), others[new])
+    nnz, rows = len(positions), a.shape[0]
+    index = index_dtype_for(*a.shape, nnz)
+    col = scatter_values(torch.cat([left.col.to(index), right.col[new].to(index)]), positions, nnz)
+    lengths = left.row_lengths().long() + torch.bincount(right.row_indices().long()[new], minlength=rows)
+    row_ptr = pointers_from_lengths(lengths, index)
+    return CSR(row_ptr, col, scatter_values(values, positions, nnz), a.shape, validate=False)
 
 
 def multiply(a: SparseMatrix, b: SparseMatrix) -> CSR:
     """Return the elementwise product in the promoted type, with an entry wherever both have one."""
     _check_same_shape(a, b)
     left, right = a.to(CSR), b.to(CSR)
+    place, common = _matches(left, right)
+    both = common.nonzero().squeeze(1)
+    values = left.values[place[both]] * right.values[both]
+    dtype = index_dtype_for(*a.shape, len(both))
+    row_ptr = pointers_from_rows(right.row_indices()[both].to(dtype), a.shape[0])
+    return CSR(row_ptr, right.col[both].to(dtype), values, a.shape, validate=False)
+
+
+def _matches(left: CSR, right: CSR) -> tuple[Tensor, Tensor]:
+    """Return where each entry of ``right`` belongs among those of ``left``, and whether it is there.
+
+    Returns:
+        (nnz of right,) int64 number of entries of ``left`` before it; (nnz of right,) bool.
+    """
     row = torch.cat([left.row_indices().long(), right.row_indices().long()])
     col = torch.cat([left.col.long(), right.col.long()])
-    # Two stable sorts: a linear key of row and column could overflow 64 bits. At equal places a comes first.
-    order = torch.argsort(col, stable=True)
-    order = order[torch.argsort(row[order], stable=True)]
-    row, col = row[order], col[order]
-    both = ((row[1:] == row[:-1]) & (col[1:] == col[:-1])).nonzero().squeeze(1)
-    values = left.values[order[both]] * right.values[order[both + 1] - left.nnz]
-    dtype = index_dtype_for(*a.shape, len(both))
-    row_ptr = pointers_from_rows(row[both].to(dtype), a.shape[0])
-    return CSR(row_ptr, col[both].to(dtype), values, a.shape, validate=False)
+    columns = left.shape[1]
+    if left.shape[0] * columns >= 2**63:
+        # The linear keys would overflow: number only the columns that occur.
+        found, col = torch.unique(col, return_inverse=True)
+        columns = len(found)
+    keys = row * columns + col
+    # Both parts ascend, so a search replaces a sort.
+    own, others = keys[: left.nnz], keys[left.nnz :]
+    place = torch.searchsorted(own, others)
+    return place, torch.cat([own, own.new_tensor([-1])])[place] == others
+
+
+@without_autocast
+def _add_at(values: Tensor, positions: Tensor, added: Tensor) -> Tensor:
+    """Return ``values`` with ``added`` at distinct positions, rounded once for half types."""
+    return values.index_copy(0, positions, values[positions] + added)
 
 
 def at_entries(matrix: SparseMatrix, dense: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> CSR:

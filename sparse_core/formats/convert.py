@@ -47,7 +47,9 @@ def from_torch(tensor: Tensor) -> SparseMatrix:
         ValueError: not two-dimensional, or a sparse tensor with dense dimensions.
     """
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"expected a torch tensor, got {type(tensor).__name__}")
+        raise TypeError(
+            f"expected a torch tensor, got {type(tensor).__name__}: use from_scipy or from_dense instead"
+        )
     if tensor.layout == torch.strided:
         return csr_from_dense(tensor)
     if tensor.ndim != 2 or tensor.dense_dim():
@@ -101,7 +103,10 @@ def from_scipy(matrix: Any) -> SparseMatrix:
     import scipy.sparse
 
     if not scipy.sparse.issparse(matrix):
-        raise TypeError(f"expected a scipy sparse matrix or array, got {type(matrix).__name__}")
+        how = "from_torch" if isinstance(matrix, Tensor) else "from_dense"
+        raise TypeError(
+            f"expected a scipy sparse matrix or array, got {type(matrix).__name__}: use {how} instead"
+        )
     if matrix.ndim != 2:
         raise ValueError(f"expected a two-dimensional sparse array, got shape {matrix.shape}")
     if matrix.format in ("csr", "csc", "bsr"):

@@ -42,7 +42,9 @@ def check_matrix(matrix: object, name: str) -> None:
 def check_square(matrix: object) -> None:
     """Raise ``TypeError`` unless ``matrix`` is CSR, ``ValueError`` unless it is square."""
     if not isinstance(matrix, CSR):
-        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with matrix.to(CSR)")
+        own = "matrix.to(CSR)" if isinstance(matrix, SparseMatrix) else None
+        how = own or ("CSR.from_torch" if isinstance(matrix, Tensor) else "CSR.from_scipy")
+        raise TypeError(f"matrix must be CSR, got {type(matrix).__name__}: convert it with {how}")
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"matrix must be square, got {matrix.shape[0]} x {matrix.shape[1]}")
 

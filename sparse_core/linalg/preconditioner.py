@@ -47,6 +47,8 @@ class ApproximateSolver(ABC):
 
 
 def check_right_side(b: Tensor, shape: tuple[int, int]) -> None:
-    """Raise ``ValueError`` unless ``b`` is (M,) or (M, N) for a matrix of ``shape``."""
+    """Raise ``TypeError`` unless ``b`` is a tensor, ``ValueError`` unless it is (M,) or (M, N)."""
+    if not isinstance(b, Tensor):
+        raise TypeError(f"b must be a torch tensor, got {type(b).__name__}: convert it with torch.as_tensor")
     if b.ndim not in (1, 2) or b.shape[0] != shape[0]:
         raise ValueError(f"b must have shape ({shape[0]},) or ({shape[0]}, N), got {tuple(b.shape)}")

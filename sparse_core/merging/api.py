@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sparse_core.merging.arithmetic.pieces import Delta
+from sparse_core.merging.arithmetic.pieces import Delta, compute_dtype
 from sparse_core.merging.arithmetic.sums import Share, merge_tensor
 from sparse_core.merging.arithmetic.tensor import merge_one
 from sparse_core.merging.methods import Method, find_method
 from sparse_core.merging.rules import Elect, Rescale, Rule, read_options, read_rescale
 from sparse_core.merging.task_vector import State, TaskVector, check_same_tensors, state_of
+
+#: Fewer numbers than this may resemble the base by chance.
+_LEAST_MODEL = 64
 
 
 @torch.no_grad()
@@ -52,7 +55,7 @@ def merge(
 
     Args:
         base: state dict or module; its integer tensors are copied.
-        vectors: from :meth:`TaskVector.between`, or deltas by name.
+        vectors: from :meth:`TaskVector.between`, or deltas by name; not the tuned models themselves.
         method: see above.
         weight: one for all vectors, or one for each.
         density: share of each delta to keep, in (0, 1]; one for all or for each. For ``ties``, ``dare*``,
@@ -74,17 +77,18 @@ def merge(
         Merged tensors by name, in the base's types.
 
     Raises:
+        TypeError: a vector is a module.
         ValueError: unknown method, no vectors, other tensors or shapes, numbers out of range, NaN or
-            infinity.
+            infinity, or a mapping that is closer to the base than to zero: it holds a model, not deltas.
     """
     chosen = find_method(method)
     before = state_of(base, "the base")
-    deltas = [
-        vector.deltas if isinstance(vector, TaskVector) else state_of(vector, "a vector")
-        for vector in vectors
-    ]
+    deltas = [_deltas_of(vector, number) for number, vector in enumerate(vectors)]
     _check_count(chosen, len(deltas))
     _check_vectors(before, deltas)
+    for number, vector in enumerate(vectors):
+        if not isinstance(vector, TaskVector):
+            _check_no_model(before, deltas[number], number)
     settings = _vector_settings(len(deltas), weight, density, gamma, epsilon)
     if elect not in ("mass", "count"):
         raise ValueError(f"elect must be 'mass' or 'count', got {elect!r}")
@@ -107,6 +111,32 @@ def merge(
             if value.is_floating_point():
                 value.add_(before[name], alpha=extra)
     return merged
+
+
+def _deltas_of(vector: TaskVector | Mapping[str, Tensor], number: int) -> Mapping[str, Tensor]:
+    if isinstance(vector, TaskVector):
+        return vector.deltas
+    if isinstance(vector, nn.Module):
+        raise TypeError(f"vector {number} is a model: pass TaskVector.between(base, model)")
+    return state_of(vector, f"vector {number}")
+
+
+def _check_no_model(base: Mapping[str, Tensor], delta: Mapping[str, Tensor], number: int) -> None:
+    """Raise ``ValueError`` if a mapping is much closer to the base than to zero, as tuned models are."""
+    floating = [name for name, value in base.items() if value.is_floating_point()]
+    if sum(base[name].numel() for name in floating) < _LEAST_MODEL:
+        return
+    distance = size = 0.0
+    for name in floating:
+        dtype = compute_dtype(base[name], delta[name])
+        added = delta[name].to(dtype)
+        size += float(added.square().sum(dtype=torch.float64))
+        distance += float((added - base[name].to(dtype)).square().sum(dtype=torch.float64))
+    if distance < 0.25 * size:
+        raise ValueError(
+            f"vector {number} looks like a tuned model, not like its difference from the base:"
+            " pass TaskVector.between(base, model), or TaskVector(deltas) if these are deltas"
+        )
 
 
 class _VectorSettings(NamedTuple):

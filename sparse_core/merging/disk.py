@@ -170,7 +170,7 @@ def merge_files(
     """
     target = out if out is not None else recipe.out
     if target is None:
-        raise ValueError("where to? Give out (--out of the command), or 'out' in the recipe")
+        raise ValueError("no output path: pass out (--out of the command), or set 'out' in the recipe")
     place = Path(target)
     models = _open(recipe)
     names = list(models.pattern.tensors)
@@ -305,7 +305,7 @@ def _check_target(place: Path, models: _Models, overwrite: bool) -> None:
     if place.suffix == ".safetensors" and place.is_dir():
         raise FileExistsError(f"{place}: is a folder")
     if place.exists() and not overwrite and not (place.is_dir() and not any(place.iterdir())):
-        raise FileExistsError(f"{place}: exists; choose another out, or say overwrite (--overwrite)")
+        raise FileExistsError(f"{place}: exists; choose another out, or pass overwrite=True (--overwrite)")
 
 
 def _result_kind(recipe: Recipe, kind: TensorKind) -> TensorKind:

@@ -152,3 +152,9 @@ def check_groups(columns: int, m: int, *, name: str = "weight") -> None:
             f"the input dimension of {name} is {columns}, which is not divisible by m={m}:"
             f" pad it to {-(-columns // m) * m} or leave this layer out"
         )
+
+
+def check_nm_pattern(pattern: object) -> None:
+    """Raise ``TypeError`` unless the argument is a :class:`NMPattern`."""
+    if not isinstance(pattern, NMPattern):
+        raise TypeError(f"pattern must be an NMPattern, such as NMPattern(2, 4), got {pattern!r}")

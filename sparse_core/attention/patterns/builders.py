@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -53,10 +54,9 @@ def local_window(
         block_size, key_length, device: as for :func:`full`.
 
     Raises:
-        ValueError: a negative window, or bad lengths or block size.
+        ValueError: a negative or fractional window, or bad lengths or block size.
     """
-    if window < 0:
-        raise ValueError(f"window must be at least 0, got {window}")
+    _check_whole("window", window, 0)
     grid = _grid(length, key_length, block_size)
     reach = min(-(-(window + 1) // block_size), max(grid.rows, grid.columns))
     diagonals = torch.arange(-reach, reach + 1, device=device)
@@ -82,10 +82,9 @@ def strided(
         block_size, key_length, device: as for :func:`full`.
 
     Raises:
-        ValueError: a stride below 1, or bad lengths or block size.
+        ValueError: a stride below 1 or fractional, or bad lengths or block size.
     """
-    if stride < 1:
-        raise ValueError(f"stride must be at least 1, got {stride}")
+    _check_whole("stride", stride, 1)
     grid = _grid(length, key_length, block_size)
     diagonals = torch.arange(1 - grid.rows, grid.columns, device=device)
     # Token distances within a diagonal differ from this by less than a block.
@@ -110,10 +109,9 @@ def global_tokens(
         block_size, key_length, device: as for :func:`full`.
 
     Raises:
-        ValueError: a negative count, or bad lengths or block size.
+        ValueError: a negative or fractional count, or bad lengths or block size.
     """
-    if count < 0:
-        raise ValueError(f"count must be at least 0, got {count}")
+    _check_whole("count", count, 0)
     grid = _grid(length, key_length, block_size)
     touched = -(-count // block_size)
     across = torch.arange(grid.columns, device=device).expand(min(touched, grid.rows), -1)
@@ -306,6 +304,12 @@ def _grid(length: int, key_length: int | None, block_size: int, heads: int = 1) 
     grid = BlockGrid(heads, length, length if key_length is None else key_length, block_size)
     grid.check()
     return grid
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number of at least ``least``."""
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 def _along_diagonals(

@@ -73,6 +73,11 @@ def sparse_convolution(
     if groups != 1:
         return _convolve_groups(features, weight, neighbours, bias, groups, impl)
     kernel_taps, inputs = neighbours.inverse.shape
+    if features.ndim == 2 and weight.ndim >= 3 and weight.shape[-1] != features.shape[-1]:
+        raise ValueError(
+            f"features have {features.shape[-1]} channels, but the weight takes {weight.shape[-1]}"
+            f" (weight {tuple(weight.shape)}, channels last)"
+        )
     if weight.ndim < 3 or weight.shape[-1] != features.shape[-1] or weight[0, ..., 0].numel() != kernel_taps:
         raise ValueError(
             f"weight must be (C_out, *kernel, {features.shape[-1]}) with {kernel_taps} taps,"

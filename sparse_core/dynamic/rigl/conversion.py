@@ -129,6 +129,10 @@ def _candidates(
             return "the model itself cannot be replaced: put it into a Sequential"
         return _unfit(module, structure, block_size)
 
+    modules = list(model.modules())
+    sparse = any(isinstance(module, RigLLinear | RigLConv2d) for module in modules)
+    if sparse and not any(isinstance(module, nn.Linear | nn.Conv2d) for module in modules):
+        raise ValueError("all layers are sparse already. Call dense_training(model) first")
     selection = choose_layers(
         model,
         (nn.Linear, nn.Conv2d),

@@ -137,7 +137,7 @@ def cholesky(matrix: CSR) -> CholeskyFactors:
 
     Raises:
         TypeError: not CSR, or values of another type.
-        ValueError: not square, not symmetric, or not positive definite; names the row.
+        ValueError: not square, not symmetric, singular, or not positive definite.
     """
     return CholeskyFactors(matrix)
 
@@ -152,7 +152,10 @@ def _superlu(array: Any, **options: Any) -> Any:
     try:
         return splu(array, **options)
     except RuntimeError as error:
-        raise ValueError(f"SuperLU cannot factorise the matrix: {error}") from error
+        raise ValueError(
+            f"SuperLU cannot factorise the matrix: {error}. For a singular matrix use minres or gmres, or add"
+            " a small multiple of the identity"
+        ) from error
 
 
 def _solve_superlu(factors: Any, b: Tensor) -> Tensor:

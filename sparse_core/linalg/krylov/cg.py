@@ -54,7 +54,8 @@ def cg(
     Args:
         matrix: (M, M) sparse matrix, torch tensor, or a function that returns ``A x`` for ``x`` like ``b``.
         b: (M,) or (M, N) float32, float64, complex64 or complex128; each of N columns has its own
-            coefficients and tolerance. The matrix may be in half precision, ``b`` may not.
+            coefficients and tolerance. The solver works in the type that ``matrix``, ``b`` and ``x0`` promote
+            to; this may not be half precision.
         x0: start, same shape as ``b``; None is zero.
         impl: ``"reference"`` is plain torch, ``"triton"`` fuses the vector updates (one right-hand side,
             float32 or float64, CUDA or Triton's interpreter); ``"auto"`` fuses where possible.
@@ -64,7 +65,7 @@ def cg(
         The result; without convergence, ``converged`` is False and ``reason`` explains it.
 
     Raises:
-        TypeError: half precision or integer ``b``.
+        TypeError: all arguments are half precision or integers, or an unknown option.
         ValueError: shapes or devices that do not match, negative tolerances.
         ImplementationError: ``impl="triton"`` cannot run here.
     """

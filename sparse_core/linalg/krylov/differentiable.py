@@ -15,7 +15,7 @@ from sparse_core.linalg.krylov.bicgstab import bicgstab
 from sparse_core.linalg.krylov.cg import cg
 from sparse_core.linalg.krylov.gmres import gmres
 from sparse_core.linalg.krylov.minres import minres
-from sparse_core.linalg.krylov.problem import Operand
+from sparse_core.linalg.krylov.problem import Operand, stored
 from sparse_core.linalg.krylov.result import SolveResult
 from sparse_core.linalg.operands import as_gradient, gradient_needed
 from sparse_core.linalg.products import sddmm
@@ -149,7 +149,7 @@ def solve(
     for a symmetric A filled from one parameter, autograd adds both halves.
 
     Args:
-        matrix: (M, M) sparse matrix of any format, dense tensor, or a function. A function has no gradient
+        matrix: (M, M) sparse matrix of any format, torch tensor, or a function. A function has no gradient
             for A, and one for ``b`` only with ``method="cg"`` or ``"minres"``.
         b: (M,) or (M, N).
         method: ``"cg"`` (Hermitian positive definite A), ``"minres"`` (Hermitian A), ``"bicgstab"`` or
@@ -174,6 +174,7 @@ def solve(
     for name in ("x0", "callback"):
         if name in options:
             raise TypeError(f"solve has no option {name}: call {method} instead")
+    matrix = stored(matrix)
     values, pattern = _values(matrix)
     detached = matrix.detach() if isinstance(matrix, SparseMatrix | Tensor) else matrix
     rtol = max(rtol, _relative(atol, b))

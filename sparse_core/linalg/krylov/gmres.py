@@ -24,6 +24,7 @@ from sparse_core.linalg.krylov.problem import (
     is_bare_function,
     prepare,
     safe_norms,
+    stored,
 )
 from sparse_core.linalg.krylov.progress import WORTHWHILE, Snapshot, Status
 from sparse_core.linalg.krylov.result import SolveResult
@@ -280,10 +281,12 @@ def gmres(
     if restart < 1:
         raise ValueError(f"restart must be at least 1, got {restart}")
     callback = options.pop("callback", None)
+    matrix = stored(matrix)
     problem = replace(prepare(matrix, b, x0, **options, use_graph=False), callback=callback)
     if problem.b.ndim == 1:
         return _ArnoldiSolve(problem, restart).run()
     preconditioner = options.get("preconditioner")
+    preconditioner = None if preconditioner is None else stored(preconditioner)
     columns = [
         _ArnoldiSolve(_column(problem, at, matrix, preconditioner), restart).run() for at in range(b.shape[1])
     ]

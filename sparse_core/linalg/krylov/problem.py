@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.base import SparseMatrix
+from sparse_core.formats.convert import from_torch
 from sparse_core.linalg.krylov.scaling import Scaling, choose_scaling, magnitude_of, scaled_product
 from sparse_core.linalg.operands import WORKING_DTYPES
 
@@ -19,6 +20,10 @@ Product = Callable[[Tensor], Tensor]
 Callback = Callable[[int, Tensor, float], object]
 #: A, or an approximation of its inverse.
 Operand = SparseMatrix | Tensor | Product
+
+
+#: Options of scipy's solvers and their names here.
+_SCIPY_NAMES = {"maxiter": "max_iterations", "tol": "rtol", "M": "preconditioner"}
 
 
 class SolveOptions(TypedDict, total=False):
@@ -153,8 +158,14 @@ def prepare(
     callback: Callback | None = None,
     check_every: int | None = None,
     use_graph: bool | None = None,
+    **unknown: object,
 ) -> LinearSystem:
     """Check and scale the arguments of a solver; see :class:`GraphOptions`."""
+    for name in unknown:
+        hint = f"use {_SCIPY_NAMES[name]}" if name in _SCIPY_NAMES else f"use {', '.join(_options())}"
+        raise TypeError(f"the solvers have no option {name!r}: {hint}")
+    matrix = stored(matrix)
+    preconditioner = None if preconditioner is None else stored(preconditioner)
     check_numbers(b, max_iterations, rtol=rtol, atol=atol)
     if check_every is not None and check_every < 1:
         raise ValueError(f"check_every must be at least 1, got {check_every}")
@@ -190,6 +201,17 @@ def prepare(
     )
 
 
+def _options() -> list[str]:
+    return sorted(SolveOptions.__annotations__)
+
+
+def stored(operand: Operand) -> Operand:
+    """Return a sparse torch tensor as a sparse matrix, which has more operations; others unchanged."""
+    if isinstance(operand, Tensor) and operand.layout != torch.strided:
+        return from_torch(operand)
+    return operand
+
+
 def _magnitude(operand: Operand, product: Product, right: Tensor, name: str) -> float:
     """Estimate the largest number of an operand; for a function, from its product with a right-hand side."""
     if isinstance(operand, SparseMatrix | Tensor):
@@ -219,7 +241,7 @@ def check_numbers(b: Tensor, max_iterations: int | None, **tolerances: float) ->
     if max_iterations is not None and max_iterations < 0:
         raise ValueError(f"max_iterations must not be negative, got {max_iterations}")
     if not isinstance(b, Tensor):
-        raise TypeError(f"b must be a torch tensor, got {type(b).__name__}")
+        raise TypeError(f"b must be a torch tensor, got {type(b).__name__}: convert it with torch.as_tensor")
 
 
 def working_dtype(matrix: Operand, b: Tensor, x0: Tensor | None) -> torch.dtype:

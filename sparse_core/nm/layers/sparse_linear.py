@@ -16,7 +16,7 @@ from sparse_core.nm.masks import check_nm, fits, nm_mask
 from sparse_core.nm.packing.compressed_weight import CompressedWeight
 from sparse_core.nm.packing.model import LayerSettings
 from sparse_core.nm.packing.packed_weight import PackedNM
-from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups, check_nm_pattern
 from sparse_core.nm.pruning.calibration import InputStatistics
 
 
@@ -49,6 +49,11 @@ class SparseLinear(PackedLayer):
         keep_dense: KeepDense = "auto",
         impl: LinearImpl = "auto",
     ) -> None:
+        if not isinstance(packed, PackedNM):
+            raise TypeError(
+                f"SparseLinear takes a packed weight, got {type(packed).__name__}: convert a layer with"
+                " SparseLinear.from_dense(nn.Linear(...)) or a model with sparsify(model)"
+            )
         if not packed.values.is_floating_point():
             raise TypeError(f"SparseLinear holds floating-point values, got {packed.dtype}")
         super().__init__(packed, bias, activation=activation, keep_dense=keep_dense, impl=impl)
@@ -81,8 +86,12 @@ class SparseLinear(PackedLayer):
             A layer of the same device, type, training mode and ``requires_grad``.
 
         Raises:
+            TypeError: not a layer with a weight, or ``pattern`` no NMPattern.
             ValueError: m does not divide the width, the mask is not n:m, or weights to rank are NaN.
         """
+        if not isinstance(getattr(linear, "weight", None), Tensor):
+            raise TypeError(f"linear must be a Linear layer, got {type(linear).__name__}")
+        check_nm_pattern(pattern)
         weight = linear.weight.detach()
         packed = pack_weight(weight, pattern, mask)
         packed.values.requires_grad_(trains_weight(linear))

@@ -9,7 +9,7 @@ from torch.sparse import SparseSemiStructuredTensor, to_sparse_semi_structured
 from sparse_core.formats import NM
 from sparse_core.nm.packing.positions import index_row_bytes, pack_index, unpack_positions
 from sparse_core.nm.packing.weight import NMWeight, part_of
-from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups
+from sparse_core.nm.pattern import TWO_FOUR, NMPattern, check_groups, check_nm_pattern
 
 DENSE_VERSION = "dense version"
 """Key in ``plans`` for the version of the values from which the dense copy was made."""
@@ -72,11 +72,12 @@ class PackedNM(NMWeight):
             mask: (out, in) bool with at most n true per group; by default the nonzeros.
 
         Raises:
-            TypeError: the mask is not bool.
+            TypeError: the mask is not bool, or ``pattern`` no NMPattern.
             ValueError: a group has too many; names row and group.
         """
         if weight.ndim != 2:
             raise ValueError(f"weight must be two-dimensional, got shape {tuple(weight.shape)}")
+        check_nm_pattern(pattern)
         check_groups(weight.shape[1], pattern.m)
         if mask is not None and mask.dtype != torch.bool:
             raise TypeError(f"mask must be bool, got {mask.dtype}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ def collect_inputs(
         Statistics by name, in the order in which the layers are first called.
 
     Raises:
-        TypeError: a layer of another kind.
+        TypeError: a layer of another kind, or a batch with more or fewer inputs than the model takes.
         ValueError: no batch, an unknown name, a layer that is never reached, or inputs that are not finite.
     """
     wanted = _modules(model, layers)
@@ -97,6 +98,7 @@ def collect_inputs(
             for name, module in wanted.items():
                 handles.append(module.register_forward_pre_hook(watch(name), with_kwargs=True))
             for batch in track(batches, "calibrating", disable=not progress):
+                _check_arguments(model, batch)
                 call_model(model, batch if device is None else _move(batch, device))
                 count += 1
         finally:
@@ -176,7 +178,13 @@ def _input_matrices(module: nn.Module, found: Tensor) -> Iterator[Tensor]:
     exact = found.to(score_dtype(found))
     if not isinstance(module, nn.Conv2d):
         weight = own_weight(module)
-        yield exact.reshape(1, -1, weight.shape[0 if isinstance(module, Conv1D) else 1])
+        width = weight.shape[0 if isinstance(module, Conv1D) else 1]
+        if exact.shape[-1] != width:
+            raise ValueError(
+                f"a layer of width {width} got an input of shape {tuple(exact.shape)}: calibrate with inputs"
+                " that the model accepts"
+            )
+        yield exact.reshape(1, -1, width)
         return
     images = exact if exact.ndim == 4 else exact[None]
     height, width = (int(size) for size in module.kernel_size)
@@ -205,6 +213,24 @@ def _move(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, tuple | list):
         return [_move(item, device) for item in batch]
     return batch
+
+
+def _check_arguments(model: nn.Module, batch: Any) -> None:
+    """Raise ``TypeError`` if the model does not take as many inputs as a tuple or list has."""
+    if not isinstance(batch, tuple | list):
+        return
+    try:
+        taken = inspect.signature(model.forward)
+    except ValueError:
+        # Compiled modules may have no signature; their call checks the batch.
+        return
+    try:
+        taken.bind(*batch)
+    except TypeError:
+        raise TypeError(
+            f"a calibration batch has {len(batch)} parts, which {type(model).__name__} does not take as"
+            " inputs: leave out labels, as in [inputs for inputs, _ in loader]"
+        ) from None
 
 
 def _check_reached(wanted: Mapping[str, nn.Module], sums: Mapping[str, _InputSums]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sparse_core.attention import local_window, sparse_attention
 from sparse_core.attention.operands import (
     AttentionShape,
     arithmetic_dtype,
@@ -68,3 +69,9 @@ def test_defaults() -> None:
     assert default_scale(2, 64) == 2.0
     assert arithmetic_dtype(torch.float64) == torch.float64
     assert arithmetic_dtype(torch.bfloat16) == torch.float32
+
+
+def test_values_of_another_width_are_named_before_the_width_of_the_queries() -> None:
+    q = torch.zeros(1, 2, 20, 17)
+    with pytest.raises(ValueError, match=r"v must have the shape of k \(1, 2, 20, 17\), got \(1, 2, 20, 9\)"):
+        sparse_attention(q, q, q[..., :9], local_window(20, 3))

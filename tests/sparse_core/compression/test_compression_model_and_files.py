@@ -105,6 +105,8 @@ def test_bad_models_are_named(network: nn.Module) -> None:
         compress_model(network)
     with pytest.raises(ValueError, match="layer 5: a codebook of 200 entries"):
         compress_model(network, None, "codebook200", select="5")
+    with pytest.raises(TypeError, match=r"pattern must be NMPattern\(n, m\) or None, got 'int8'"):
+        compress_model(network, "int8")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pattern names layers that the model does not have: nine"):
         compress_model(network, {"nine": TWO_FOUR})
     with pytest.raises(ValueError, match=r"no layer can be compressed: .*divisible"):

@@ -13,6 +13,7 @@ from sparse_core.conv import (
     SparseConv3d,
     SparseInverseConv2d,
     SparseInverseConv3d,
+    SparseMaxPool2d,
     SparseTensor,
     SubmanifoldConv2d,
     SubmanifoldConv3d,
@@ -314,3 +315,16 @@ def test_inverse_layers_need_the_cells_of_their_strided_layer(random_sparse: Spa
     kept = SparseConv2d(6, 5, 3, stride=2, padding=1, dilating=False)(inputs)
     back = SparseInverseConv2d(5, 4, 3, stride=2, padding=1, dilating=False)(kept, inputs)
     assert back.features.shape == (len(inputs), 4)
+
+
+def test_wrong_inputs_and_sizes_are_named() -> None:
+    for layer in (SparseConv2d(3, 4), SparseMaxPool2d(2)):
+        with pytest.raises(TypeError, match=r"must be a SparseTensor, got Tensor: make one with"):
+            layer(torch.zeros(1, 3, 4, 4))
+    with pytest.raises(TypeError, match="padding must be a whole number or 2 of them, got 'same'"):
+        SparseConv2d(3, 4, padding="same")  # type: ignore[arg-type]
+    for options in ({"kernel_size": 0}, {"stride": 0}, {"dilation": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} must be at least 1"):
+            SparseConv2d(3, 4, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least 1 channel, got 0 and 4"):
+        SparseConv2d(0, 4)

@@ -151,3 +151,9 @@ def test_repeated_cells() -> None:
         repeated.sorted_rows()
     with pytest.raises(ValueError, match="must be distinct and in key order"):
         repeated.table()
+
+
+def test_torch_cat_names_the_function_for_sparse_tensors(random_sparse: Sparse) -> None:
+    maps = random_sparse((6, 6), 3)
+    with pytest.raises(TypeError, match=r"cat does not support a SparseTensor: use sparse_core.conv.cat"):
+        torch.cat([maps, maps], 1)  # type: ignore[call-overload]

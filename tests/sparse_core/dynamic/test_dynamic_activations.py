@@ -86,6 +86,8 @@ def test_bad_arguments(call: object, message: str) -> None:
         call()  # type: ignore[operator]
 
 
-def test_whole_numbers_are_refused() -> None:
+def test_types_are_refused() -> None:
+    with pytest.raises(TypeError, match="k must be a whole number of entries, channels or blocks"):
+        TopKActivation(0.25)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="floating point"):
         top_k_mask(torch.ones(2, 3, dtype=torch.int64), 1)

@@ -104,6 +104,11 @@ def test_bad_arguments(call: object, message: str) -> None:
         call()  # type: ignore[operator]
 
 
+def test_levels_without_names_are_refused() -> None:
+    with pytest.raises(TypeError, match="expected a dictionary of level names and seconds, got list"):
+        LatencyController([0.1, 0.2], 0.1)  # type: ignore[arg-type]
+
+
 def test_measured_levels_are_in_order() -> None:
     now_s = 0.0
 

@@ -353,6 +353,8 @@ def test_conversion_says_what_stays_dense_and_why() -> None:
         ValueError, match="nothing to replace: no layer matches any pattern: the model has no"
     ):
         sparse_training(nn.Sequential(nn.ReLU()), 0.5)
+    with pytest.raises(ValueError, match=r"sparse already. Call dense_training\(model\) first"):
+        sparse_training(nn.Sequential(*list(model)[:1]), 0.5)
     with pytest.raises(ValueError, match="cannot be replaced"):
         sparse_training(nn.Linear(4, 4), 0.5)
     broken = nn.Sequential(nn.Linear(8, 8))

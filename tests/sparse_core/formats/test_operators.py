@@ -238,3 +238,16 @@ def test_indices_outside_are_refused() -> None:
             matrix[key]
     with pytest.raises(TypeError, match=r"use matrix\[rows\]\[:, columns\]"):
         matrix[[0], [1]]
+
+
+def test_sums_and_products_of_shapes_with_more_than_2_63_cells() -> None:
+    row, shape = torch.tensor([0, 0, 9]), (10, 2**62)
+    left = COO(row, torch.tensor([2**61, 5, 7]), torch.tensor([1.0, 2, 3]), shape).to(CSR)
+    right = COO(row[:2], torch.tensor([2**61, 6]), torch.tensor([10.0, 20]), shape).to(CSR)
+    total, product = left + right, left * right
+    total.validate()
+    product.validate()
+    assert total.row_indices().tolist() == [0, 0, 0, 9]
+    assert total.col.tolist() == [5, 6, 2**61, 7]
+    assert total.values.tolist() == [2, 20, 11, 3]
+    assert (product.col.tolist(), product.values.tolist()) == ([2**61], [10])

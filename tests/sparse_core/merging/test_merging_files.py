@@ -253,7 +253,7 @@ def test_targets_are_not_overwritten_by_default(folder: Path) -> None:
             merge_files(recipe, folder / out, overwrite=out != "a/model.safetensors")
     with pytest.raises(FileNotFoundError, match="create it first"):
         merge_files(recipe, folder / "no/out")
-    with pytest.raises(ValueError, match="where to"):
+    with pytest.raises(ValueError, match="no output path"):
         merge_files(recipe)
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from sparse_core.merging import TaskVector
 from sparse_core.merging.api import merge
 
 BASE = {"w": torch.ones(4), "n": torch.tensor(1)}
@@ -64,3 +65,17 @@ def test_overflow_names_the_type() -> None:
         ValueError, match=r"tensor 'w': the merged numbers reach 8e.04, more than float16 holds"
     ):
         merge({"w": torch.zeros(2).half()}, [{"w": torch.tensor([40000.0, 1.0])}], weight=2.0)
+
+
+def test_tuned_models_are_no_vectors() -> None:
+    generator = torch.Generator().manual_seed(0)
+    base = {"w": torch.randn(16, 8, generator=generator)}
+    delta = {"w": 0.1 * torch.randn(16, 8, generator=generator)}
+    tuned = {"w": base["w"] + delta["w"]}
+    with pytest.raises(ValueError, match=r"vector 1 looks like a tuned model.*TaskVector.between"):
+        merge(base, [delta, tuned])
+    with pytest.raises(TypeError, match=r"vector 0 is a model: pass TaskVector.between"):
+        merge(base, [torch.nn.Linear(8, 16)])  # type: ignore[list-item]
+    # A task vector is never checked, and neither are few numbers.
+    torch.testing.assert_close(merge(base, [TaskVector(tuned)], weight=1.0)["w"], base["w"] + tuned["w"])
+    assert merge({"w": torch.ones(2)}, [{"w": torch.ones(2)}], weight=1.0)["w"].tolist() == [2, 2]

@@ -69,7 +69,7 @@ def test_della_keeps_large_magnitudes_more_often() -> None:
         share = float((found[order == rank] != 0).double().mean())
         assert share == pytest.approx(expected, abs=5 * math.sqrt(expected * (1 - expected) / rows))
     with pytest.raises(ValueError, match=r"density 0\.1 with epsilon 0.2 leaves the range"):
-        merge({"w": delta}, [{"w": delta}], "della", 1.0, 0.1, epsilon=0.2)
+        merge({"w": -delta}, [{"w": delta}], "della", 1.0, 0.1, epsilon=0.2)
     single = {"w": torch.ones(1)}
     assert float(merge({"w": torch.zeros(1)}, [single], "della", 1.0, 0.5)["w"]) in (0.0, 1.0)
 

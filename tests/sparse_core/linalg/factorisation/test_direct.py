@@ -123,3 +123,19 @@ def test_tensors_on_cuda_travel_there_and_back(cuda: torch.device) -> None:
         x = factorise(matrix).solve(b)
         assert x.device == b.device
         np.testing.assert_allclose(poisson(6) @ x.cpu().numpy(), b.cpu().numpy(), atol=1e-10)
+
+
+def test_other_operands_are_refused_with_the_way_out() -> None:
+    matrix = CSR.from_dense(2 * torch.eye(3))
+    for given, how in (
+        (matrix.to(COO), r"matrix\.to\(CSR\)"),
+        (matrix.to_torch(), "CSR.from_torch"),
+        (matrix.to_scipy(), "CSR.from_scipy"),
+    ):
+        with pytest.raises(TypeError, match=f"matrix must be CSR, got .*: convert it with {how}"):
+            lu(given)
+    for factors in (lu(matrix), cholesky(matrix)):
+        with pytest.raises(TypeError, match="b must be a torch tensor, got ndarray: convert it with torch"):
+            factors.solve(np.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="For a singular matrix use minres or gmres"):
+        lu(CSR.from_dense(torch.zeros(2, 2)))

@@ -10,7 +10,7 @@ import torch
 
 from sparse_core.errors import ImplementationError
 from sparse_core.formats import COO, CSR
-from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, minres
+from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, minres, solve
 
 every_solver = pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])
 Solver = Callable[..., SolveResult]
@@ -145,3 +145,40 @@ def test_devices_that_differ(solver: Solver, cuda: torch.device) -> None:
         solver(EYE, torch.ones(3, device=cuda))
     with pytest.raises(ValueError, match=r"x0 must be like b"):
         solver(EYE.to(cuda), torch.ones(3, device=cuda), torch.ones(3))
+
+
+@every_solver
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr"])
+def test_sparse_torch_tensors(solver: Solver, layout: str) -> None:
+    dense = torch.diag(torch.tensor([2.0, 3, 4, 5])) + 0.1
+    size = {"blocksize": (2, 2)} if layout == "sparse_bsr" else {}
+    matrix = dense.to_sparse(layout=getattr(torch, layout), **size)
+    inverse = torch.diag(1 / dense.diagonal()).to_sparse_csr()
+    for b in (torch.ones(4), torch.eye(4)[:, :2]):
+        result = solver(matrix, b, preconditioner=inverse)
+        assert result.converged
+        torch.testing.assert_close(dense @ result.x, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_gradients_reach_sparse_torch_tensors(layout: torch.layout) -> None:
+    dense = torch.diag(torch.tensor([2.0, 3, 4, 5])).double()
+    matrix = dense.to_sparse(layout=layout).requires_grad_()
+    solve(matrix, torch.ones(4).double(), rtol=1e-12).sum().backward()
+    assert matrix.grad is not None
+    torch.testing.assert_close(matrix.grad.to_dense().diagonal(), -(dense.diagonal() ** -2))
+
+
+@every_solver
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("maxiter", "use max_iterations"),
+        ("tol", "use rtol"),
+        ("M", "use preconditioner"),
+        ("x", "use atol, "),
+    ],
+)
+def test_unknown_options_name_the_known_ones(solver: Solver, name: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=f"have no option '{name}': {hint}"):
+        solver(EYE, torch.ones(3), **{name: 1})

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sparse_core.nm.layers.packed_layer import LAYER_FORMAT
 from sparse_core.nm.layers.sparse_linear import SparseLinear, pack_weight
 from sparse_core.nm.masks import fits, nm_mask
+from sparse_core.nm.packing.packed_weight import PackedNM
 from sparse_core.nm.pattern import NMPattern
 
 
@@ -437,3 +438,16 @@ def test_layer_on_cuda(cuda: torch.device, dtype: torch.dtype, rows: int) -> Non
     for grad in (True, False):
         with torch.set_grad_enabled(grad):
             torch.testing.assert_close(layer(x).double(), oracle, rtol=tolerance, atol=tolerance)
+
+
+def test_other_arguments_than_layers_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"takes a packed weight, got int: convert a layer with"):
+        SparseLinear(64, 64)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="linear must be a Linear layer, got Tensor"):
+        SparseLinear.from_dense(torch.ones(4, 4))  # type: ignore[arg-type]
+    for make in (
+        lambda: SparseLinear.from_dense(nn.Linear(4, 4), 2),
+        lambda: PackedNM.from_dense(torch.eye(4), 2),
+    ):
+        with pytest.raises(TypeError, match=r"such as NMPattern\(2, 4\), got 2"):
+            make()

@@ -160,3 +160,15 @@ def test_bad_arguments() -> None:
         collect_inputs(layer, [torch.full((2, 4), float("inf"))], layers=[""])
     with pytest.raises(ValueError, match="only given empty inputs"):
         collect_inputs(layer, [random(0, 4)], layers=[""])
+
+
+def test_batches_that_the_model_does_not_take_are_named() -> None:
+    model = nn.Sequential(nn.Linear(8, 4))
+    for batch in ((random(3, 8), random(3)), [random(3, 8), random(3)]):
+        with pytest.raises(
+            TypeError, match=r"has 2 parts, which Sequential does not take .*leave out labels"
+        ):
+            collect_inputs(model, [batch], layers=["0"])
+    with pytest.raises(ValueError, match=r"a layer of width 8 got an input of shape \(3, 6\)"):
+        collect_inputs(model, [random(3, 6)], layers=["0"])
+    assert collect_inputs(model, [(random(3, 8),)], layers=["0"])["0"].rows == 3
