@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -54,6 +57,7 @@ class FolderRecords:
                 f"{self.path} already has {earlier.count(bytes([10]))} frames. Add --resume to continue,"
                 " --overwrite to replace them, or name another folder with --out."
             )
+        self._seen_bytes = None if overwrite else len(earlier)
         self._kept = earlier[: earlier.rfind(b"\n") + 1]
         for number, line in enumerate(self._kept.splitlines(), 1):
             self._known[_identity(self.path, number, line)] = line
@@ -73,14 +77,51 @@ class FolderRecords:
 
     @contextmanager
     def open(self) -> Iterator[FolderRecords]:
-        """Open for appending to the existing records."""
+        """Open for appending to the existing records.
+
+        Raises:
+            DataError: another command writes the file, or has changed it since.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(GrowingFile(self.path, keep=len(self._kept))) as self._stream:
-            yield self
+        with _sole_writer(self.path):
+            if self._seen_bytes is not None and not is_special(self.path):
+                self._check_unchanged(self._seen_bytes)
+            with closing(GrowingFile(self.path, keep=len(self._kept))) as self._stream:
+                yield self
+
+    def _check_unchanged(self, seen_bytes: int) -> None:
+        # Loading the weights takes seconds, in which another command may have started and ended.
+        if self.path.stat().st_size != seen_bytes:
+            raise DataError(
+                f"{self.path}: another command wrote to it in the meantime. Rerun with --resume to continue,"
+                " or name another folder with --out."
+            )
 
     def write(self, record: dict[str, Any]) -> None:
         """Append a record and flush it; a failed write leaves no partial record."""
         self._stream.write(json.dumps(record) + "\n")
+
+
+@contextmanager
+def _sole_writer(path: Path) -> Iterator[None]:
+    """Lock a file against other commands that would write it, and create it."""
+    if is_special(path):
+        yield
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            # Some network file systems have no locks; a run there is better than none.
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise DataError(
+                    f"{path}: another command is writing this file. Wait until it ends, or name another"
+                    " folder with --out."
+                ) from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def open_records(path: Path) -> BinaryIO:

@@ -128,7 +128,7 @@ def _facts(cloud: RawCloud) -> ScanFacts:
 
 def _unit(findings: Sequence[Finding], scale: float, extent: float) -> Evidence:
     if any(finding.check == "units" for finding in findings):
-        unit = {0.01: "centimetres", 0.001: "millimetres"}.get(scale, "another unit")
+        unit = {0.3048: "feet", 0.01: "centimetres", 0.001: "millimetres"}.get(scale, "another unit")
         how = f"points reach {extent:.0f} units, too far for metres; {unit} give a usual range"
         return Evidence("scans.scale", scale, how, "likely")
     how = f"points reach {extent:.0f} units from the sensor, a usual range in metres"

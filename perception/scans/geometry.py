@@ -22,7 +22,12 @@ _LARGEST_RANGE_M = 300.0
 _SMALLEST_RANGE_M = 2.0
 _USUAL_RANGE_M = 60.0
 _USUAL_HEIGHT_SPREAD_M = 3.0
-_UNITS = {"centimetres": 0.01, "millimetres": 0.001}
+_FOOT_M = 0.3048
+_UNITS = {"feet": _FOOT_M, "centimetres": 0.01, "millimetres": 0.001}
+#: Usual heights of a sensor. A ground that fits only in feet is probably measured in feet.
+_USUAL_SENSOR_M = (1.2, 2.5)
+#: No sensor is further below the ground, so most points below such a ground mean that z points down.
+_HIGHEST_GROUND_M = 1.0
 #: Axes that point forward, left and up, by direction of the points in quarter turns from x.
 _AXES_FORWARD = {1: "y,-x,z", 2: "-x,-y,z", 3: "-y,x,z"}
 
@@ -49,8 +54,7 @@ def check_geometry(
     """
     findings: list[Finding] = []
     raised_m = 0.0 if sensor_height_m is None else sensor_height_m - TRAINED_SENSOR_HEIGHT_M
-    checks = (_check_origin, _check_units, _check_up, *(() if known_forward else (_check_forward,)))
-    for check in checks:
+    for check in (_check_origin, _check_units, _check_up if known_forward else _check_axes):
         found = check(scans)
         if found is not None:
             findings.append(found)
@@ -115,6 +119,27 @@ def _unit_cost(extent: float, thickness: float, metres: float) -> float:
     return float(reach + height)
 
 
+def _check_axes(scans: Sequence[ScanFacts]) -> Finding | None:
+    """Check up and forward as one finding, because a command takes one ``--axes``."""
+    up = _check_up(scans)
+    if up is None or up.transform is None:
+        return _check_forward(scans)
+    turned = up.transform
+    forward = _check_forward([_changed(scan, turned) for scan in scans])
+    if forward is None or forward.transform is None:
+        return up
+    both = turned.then(forward.transform)
+    ahead, _, upward = (both.axes or "").split(",")
+    evidence = up.message.partition(", so z is not up")[0].rstrip(".")
+    return replace(
+        up,
+        message=f"{evidence}, and nearly all of them lie towards {ahead}: {ahead} seems to point forward and"
+        f" {upward} up.",
+        fix=f"{both.instruction} when exporting the scans. The frame is x forward, y left, z up.",
+        transform=both,
+    )
+
+
 def _check_up(scans: Sequence[ScanFacts]) -> Finding | None:
     spread = _middle([scan.high - scan.low for scan in scans])
     up_tail = _middle([scan.high - scan.median for scan in scans])
@@ -123,7 +148,7 @@ def _check_up(scans: Sequence[ScanFacts]) -> Finding | None:
     if thin != 2:
         return _thin_axis_finding(thin, spread, points_up=bool(up_tail[thin] > down_tail[thin]))
     layer = median([scan.layer for scan in scans])
-    if down_tail[2] > 2 * up_tail[2] and layer > 0.3:
+    if layer > 0.3 and down_tail[2] > (1 if layer > _HIGHEST_GROUND_M else 2) * up_tail[2]:
         return Finding(
             "error",
             "axes",
@@ -190,6 +215,9 @@ def _check_ground(
     # Adding 0.0 removes the sign of a negative zero.
     height_m = round(-layer, 2) + 0.0
     given = f" (given sensor height {raised_m + TRAINED_SENSOR_HEIGHT_M:.2f} m)" if raised_m else ""
+    low, high = _USUAL_SENSOR_M
+    feet = not raised_m and height_m > high and low <= height_m * _FOOT_M <= high
+    given += f" ({layer * _FOOT_M:.2f} m if the coordinates are in feet: --scale {_FOOT_M})" if feet else ""
     return Finding(
         "warning",
         "ground",
