@@ -38,7 +38,9 @@ def check_columns(shape: tuple[int, ...]) -> None:
     if len(shape) == 2 and shape[1] in (3, 4):
         return
     advice = "Pass one row per point"
-    if len(shape) == 2 and shape[1] > 4:
+    if len(shape) == 2 and shape[0] in (3, 4, 5) and shape[1] > 16:
+        advice = "Pass the transposed array, points.T, with one row per point"
+    elif len(shape) == 2 and shape[1] > 4:
         advice = "Select four columns, for example points[:, :4] if ring or time follow"
     raise ValueError(
         "points must have shape (N, 4): x, y, z, intensity, or (N, 3) without intensity;"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Sequence
 
 from perception.cli.commands import COMMANDS
 from perception.cli.extras import check_extras
+from perception.cli.parser import CommandParser
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
 from sparse_core.common.commands import declare, run_command, run_program, sleep_while_waiting
@@ -36,7 +36,7 @@ def _run(words: list[str]) -> int:
         print(f"perceive {words[0]}: {error}", file=sys.stderr)
         return 2
     sleep_while_waiting()
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="perceive",
         description="Detect and track objects in LiDAR point clouds, on your scans or as they arrive.",
         epilog="Start with: perceive demo. Help for a command: perceive COMMAND --help.",
@@ -46,7 +46,10 @@ def _run(words: list[str]) -> int:
     # For the commands that run others, and for `completion`.
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        # The command's parser knows the options that may be meant.
+        commands.choices[options.command].refuse(unknown)
     # These import rich, which --help does not need.
     from perception.cli.console import scan_warnings_logged
     from sparse_core.common.console import log_to_console

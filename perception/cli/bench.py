@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option
+from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option, counted
 from sparse_core.common.console import LOG, progress_bar
 from sparse_core.common.machine import processor_name
 from sparse_core.common.table import Column, Table, cell
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from perception.comparison import Comparison
 
 _SIMULATED = "simulated 64 beams"
+#: Names in tables; result files have older names.
+_NAMES = {"dense twin": "dense baseline"}
 #: Measured runs of each stage.
 _STAGE_REPEATS = 20
 
@@ -62,10 +65,18 @@ def run(options: argparse.Namespace) -> int:
     from perception.device import usable_device
 
     device = usable_device(options.device)
+    # torch logs advice for programmers of torch.fx, which spconv uses.
+    logging.getLogger("torch.fx").setLevel(logging.ERROR)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     rounds = options.rounds or (40 if device.type == "cuda" else 3)
     sides = sides_for(options.weights, options.dense_weights, device)
+    LOG.info(
+        "timing %d detectors on up to %d scans, %s each; a CPU takes minutes. Less: --frames 4 --rounds 1",
+        len(sides),
+        options.frames,
+        counted(rounds, "round"),
+    )
     with progress_bar() as bar:
         kind, clouds = _clouds(options, bar)
         steps = len(sides) + len(clouds) + len(clouds) // options.batch
@@ -86,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     OUTPUT.print(_table(found))
     OUTPUT.print(_stage_table(stages))
     for name, reason in found.left_out.items():
-        LOG.warning("%s left out: %s", name, reason)
+        LOG.warning("%s left out: %s", _NAMES.get(name, name), reason)
     return 0
 
 
@@ -112,12 +123,12 @@ def _clouds(options: argparse.Namespace, bar: Any) -> tuple[str, list[Tensor]]:
 def _machine(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, PyTorch {torch.__version__}"
-    return f"{processor_name()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}"
+    return f"{processor_name()}, {counted(torch.get_num_threads(), 'thread')}, PyTorch {torch.__version__}"
 
 
 def _table(found: Comparison) -> Table:
     columns: dict[str, Column] = {
-        "": "name",
+        "": lambda side: _NAMES.get(side.name, side.name),
         "median ms": lambda side: _figure(side.p50_ms),
         "99th percentile": lambda side: _figure(side.p99_ms),
         "times sparse": lambda side: cell(found.times_sparse(side), ".2f"),

@@ -20,6 +20,11 @@ _PIPE_WIDTH = 120
 OUTPUT = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 frame``, ``2 frames``, for nouns whose plural ends with s."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 @contextmanager
 def scan_warnings_logged() -> Iterator[None]:
     """Log warnings about scans instead of printing them with the place in the code."""

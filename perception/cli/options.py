@@ -23,7 +23,7 @@ def range_of(text: str) -> tuple[float, ...] | None:
     """Parse a range; None means unbounded.
 
     Raises:
-        ValueError: the text is neither ``none`` nor six numbers.
+        ValueError: the text is neither ``none`` nor six numbers, minimum below maximum.
     """
     if text.strip().lower() == _NONE:
         return None
@@ -36,6 +36,8 @@ def range_of(text: str) -> tuple[float, ...] | None:
             f"--range must be 'none' or six numbers X0,Y0,Z0,X1,Y1,Z1 in metres, such as"
             f" --range=-51.2,-51.2,-3,51.2,51.2,1; got {text!r}"
         )
+    if not all(low < high for low, high in zip(numbers[:3], numbers[3:], strict=True)):
+        raise ValueError(f"--range X0,Y0,Z0,X1,Y1,Z1 needs X0 < X1, Y0 < Y1 and Z0 < Z1, got {text!r}")
     return numbers
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option
+from perception.cli.console import OUTPUT, add_command, add_device_option, add_weights_option, counted
 from sparse_core.common.console import progress_bar
 
 
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     doubtful = counts.pop("")
     labels = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no labels"
     OUTPUT.print(
-        f"{len(frames)} scans in {options.out}: {labels}; {doubtful} uncertain objects removed",
+        f"{len(frames)} scans in {options.out}: {labels}; {counted(doubtful, 'uncertain object')} removed",
         soft_wrap=True,
     )
     return 0

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from perception.cli.console import counted
 from perception.errors import DataError
 from sparse_core.common.files import GrowingFile, is_special
 
@@ -54,8 +55,8 @@ class FolderRecords:
             ) from error
         if earlier and not resume:
             raise DataError(
-                f"{self.path} already has {earlier.count(bytes([10]))} frames. Add --resume to continue,"
-                " --overwrite to replace them, or name another folder with --out."
+                f"{self.path} already has {counted(earlier.count(bytes([10])), 'frame')}."
+                " Add --resume to continue, --overwrite to replace them, or name another folder with --out."
             )
         self._seen_bytes = None if overwrite else len(earlier)
         self._kept = earlier[: earlier.rfind(b"\n") + 1]

@@ -62,8 +62,8 @@ def open_data_set(
             return kind(folder, split, having, scans, sweeps)
     layouts = "; ".join(f"{kind.layout} ({kind.kind})" for kind in KINDS)
     raise DataError(
-        f"{folder}: not a known kind of data set. It must contain one of: {layouts}. For scans with labels,"
-        f" run perceive init {folder}."
+        f"{folder}: not a known kind of data set. For your own scans with labels, run perceive init"
+        f" {folder}. Otherwise it must contain one of: {layouts}."
     )
 
 

@@ -36,7 +36,8 @@ UNLABELLED = Finding(
     "info",
     "labels",
     "There is no label_2 folder, so only the scans were checked.",
-    "For detection, do nothing. For training, add label_2 and calib with one .txt per frame.",
+    "For detection, do nothing. For training, add labels: label_2 and calib in KITTI's format, or another"
+    " format that `perceive init` recognises.",
 )
 
 

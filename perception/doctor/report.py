@@ -116,7 +116,9 @@ def format_summary(findings: Sequence[Finding]) -> Text:
     """Format the numbers of errors, warnings and notes."""
     counts = {name: sum(finding.severity == name for finding in findings) for name in _ORDER}
     verdict = "Fix the errors first." if counts["error"] else "No errors."
-    summary = f"{counts['error']} errors, {counts['warning']} warnings, {counts['info']} notes. {verdict}"
+    nouns = {"error": "error", "warning": "warning", "info": "note"}
+    parts = [f"{counts[name]} {noun}{'' if counts[name] == 1 else 's'}" for name, noun in nouns.items()]
+    summary = f"{', '.join(parts)}. {verdict}"
     return Text(summary, style="bold red" if counts["error"] else "bold green")
 
 

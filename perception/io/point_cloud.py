@@ -123,6 +123,10 @@ def transform_of_name(path: Path, transform: ScanTransform) -> tuple[ScanTransfo
 def read_raw_cloud(path: Path, *, columns: Columns | None = None) -> RawCloud:
     """Read one scan as stored, without scaling intensity; raises as ``load_point_cloud`` does."""
     names = None if columns is None else parse_columns(columns)
+    if path.is_dir():
+        raise DataError(f"{path}: this is a folder. Read its files, which find_point_clouds lists.")
+    if not path.exists():
+        raise DataError(f"{path}: no such file. Check the path.")
     suffix = _supported_suffix(path)
     if suffix in _NAMED_READERS:
         return _NAMED_READERS[suffix](path)

@@ -39,16 +39,6 @@ def read_rows(path: Path, expected: str) -> list[tuple[int, str]]:
     return [(number, line.strip()) for number, line in lines if not line.lstrip().startswith("#")]
 
 
-def read_frame_list(path: Path) -> list[str]:
-    """Return the frame ids of a list, one per line; ids may contain spaces.
-
-    Raises:
-        DataError: see :func:`read_text`.
-    """
-    lines = read_text(path, "one frame id per line").splitlines()
-    return [line.strip() for line in lines if line.strip()]
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text file.
 

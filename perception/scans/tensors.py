@@ -91,7 +91,11 @@ def _with_height(cloud: Cloud) -> Tensor:
         # torch warns about read-only arrays.
         return torch.from_numpy(np.require(cloud.points, requirements=["C", "W"]))
     if not isinstance(cloud, Tensor):
-        raise TypeError(f"points must be a PointCloud, a numpy array or a tensor, got {type(cloud).__name__}")
+        kind = f"{type(cloud).__module__}.{type(cloud).__qualname__}".removeprefix("builtins.")
+        advice = " Pass numpy.asarray(cloud.points)." if kind.startswith("open3d.") else ""
+        raise TypeError(
+            f"points must be a perception.PointCloud, a numpy array or a tensor, got {kind}.{advice}"
+        )
     check_columns(tuple(cloud.shape))
     if cloud.is_complex() or cloud.dtype == torch.bool:
         raise TypeError(f"points must be a tensor of float or integer numbers, got {cloud.dtype}")

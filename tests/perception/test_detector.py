@@ -321,6 +321,8 @@ def test_wrong_type(detector: Detector, points: Any) -> None:
 def test_cuda_without_cuda(tiny_network: Network) -> None:
     with pytest.raises(ValueError, match="device='cpu'"):
         Detector(tiny_network, device="cuda")
+    with pytest.raises(ValueError, match="no device 'gpu'"):
+        Detector(tiny_network, device="gpu")
 
 
 def test_order_of_points_does_not_matter(detector: Detector, street: Street) -> None:

@@ -402,7 +402,7 @@ def test_report_as_dictionary_and_text(tmp_path: Path) -> None:
     console.file.close()
     text = console.export_text()
     assert "error [floating]" in text
-    assert "1 errors, 0 warnings" in text
+    assert "1 error, 0 warnings" in text
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="no KITTI data (set SPARSIGHT_DATA)")

@@ -152,6 +152,16 @@ def test_the_same_scan_under_several_names(tmp_path: Path) -> None:
     assert "error [splits] Splits train and val share 1 frames" in said(examine_data_set(folder))
 
 
+def test_names_with_spaces_in_lists(tmp_path: Path) -> None:
+    folder = describe_folder(tmp_path)
+    for old, new in (("a1", "scan 1"), ("a2", "scan 2")):
+        (folder / f"scans/{old}.bin").rename(folder / f"scans/{new}.bin")
+        (folder / f"labels/{old}.json").rename(folder / f"labels/{new}.json")
+    (folder / "splits/train.txt").write_text("scan 1\n\n")
+    (folder / "splits/val.txt").write_text("scan 2\r\n")
+    assert "error" not in said(examine_data_set(folder))
+
+
 def test_the_command_takes_classes_and_range_of_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -177,6 +177,13 @@ def test_a_fifth_column_is_named_and_dropped(column: list[float], name: str) -> 
         PointCloud(np.zeros((2, 6), np.float32))
 
 
+def test_transposed_points_are_named() -> None:
+    with pytest.raises(ValueError, match=r"got \(4, 90\). Pass the transposed array, points.T"):
+        PointCloud(np.zeros((4, 90), np.float32))
+    with pytest.raises(ValueError, match="Select four columns"):
+        PointCloud(np.zeros((90, 6), np.float32))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_points_without_intensity_have_a_zero(dtype: type) -> None:
     points = np.array([[1, 2, 3], [4, 5, 6]], dtype)

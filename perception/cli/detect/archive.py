@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from perception.checkpoints.weights import load_weights
-from perception.cli.console import OUTPUT
+from perception.cli.console import OUTPUT, counted
 from perception.cli.detect.crops import Crops
 from perception.cli.detect.limits import LimitCount
 from perception.cli.detect.pages import open_player, play_records
@@ -142,7 +142,7 @@ def detect_archive(
             play_records(player, found, WrittenRecords(records.path), read)
     if not options.json:
         before = f", {archive.known} from an earlier run" if archive.known else ""
-        OUTPUT.print(f"{done} of {done + failed} frames in {options.out}{before}", soft_wrap=True)
+        OUTPUT.print(f"{done} of {counted(done + failed, 'frame')} in {options.out}{before}", soft_wrap=True)
         if player is not None and done + archive.known:
             OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if failed else 0

@@ -14,6 +14,7 @@ from perception.cli.console import (
     add_device_option,
     add_precision_option,
     add_weights_option,
+    counted,
 )
 from perception.cli.detect.archive import add_engine_options, detect_archive, wants_engine
 from perception.cli.detect.budget import add_budget_options
@@ -24,6 +25,7 @@ from perception.cli.detect.pages import detections_of, open_player
 from perception.cli.detect.partitions import FOLDER as TABLE
 from perception.cli.detect.partitions import write_partitions
 from perception.cli.options import add_picture_options, add_range_option, add_topic_option
+from perception.cli.parser import number_type
 from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scans.dates import ScanDates, add_date_options
 from perception.cli.scans.options import WarningFilter, add_scan_options, transform_of
@@ -69,7 +71,11 @@ def add_parser(commands: Any) -> None:
     add_weights_option(parser)
     add_range_option(parser)
     add_limits_option(parser)
-    parser.add_argument("--score", type=float, help="minimum score (default: by class)")
+    parser.add_argument(
+        "--score",
+        type=number_type(lambda value: 0 <= value <= 1, "a number from 0 to 1"),
+        help="minimum score from 0 to 1 (default: by class)",
+    )
     add_record_options(parser)
     add_picture_options(parser)
     parser.add_argument("--show", action="store_true", help="show each frame in a window (extra 'viewers')")
@@ -111,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     status = _detect(options)
     if options.parquet:
         rows = write_partitions(options.out / NAME, options.out / TABLE)
-        LOG.info("%d frames in %s", rows, options.out / TABLE)
+        LOG.info("%s in %s", counted(rows, "frame"), options.out / TABLE)
     return status
 
 
@@ -209,7 +215,9 @@ class _SerialRun:
             LOG.info(crops)
         if not options.json:
             before = f", {self._known} from an earlier run" if self._known else ""
-            OUTPUT.print(f"{done} of {done + self.failed} frames in {options.out}{before}", soft_wrap=True)
+            OUTPUT.print(
+                f"{done} of {counted(done + self.failed, 'frame')} in {options.out}{before}", soft_wrap=True
+            )
             if self._player is not None and done + self._known:
                 OUTPUT.print(f"{self._player}", highlight=False, markup=False, soft_wrap=True)
 
@@ -256,7 +264,7 @@ def _show(frame: DetectedFrame, options: argparse.Namespace, *, tables: bool) ->
 
 
 def _table(frame: DetectedFrame) -> Table:
-    counts = f"{len(frame.cloud)} points, {len(frame.detections)} objects"
+    counts = f"{counted(len(frame.cloud), 'point')}, {counted(len(frame.detections), 'object')}"
     title = f"{frame.name}: {counts}, {frame.elapsed_ms:.0f} ms{frame.budget_title}"
     heads = ("class", "score", "x m", "y m", "z m", "length", "width", "height", "yaw rad")
     found = frame.detections

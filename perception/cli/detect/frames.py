@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from perception.cli.console import counted
 from perception.cli.detect.budget import Budget, budget_of
 from perception.cli.detect.crops import Crops
 from perception.cli.options import range_of
@@ -138,5 +139,5 @@ class FrameMaker:
             frame.cloud,
             frame.detections,
             ground_truth=frame.truth,
-            title=f"{title}: {len(frame.detections)} objects",
+            title=f"{title}: {counted(len(frame.detections), 'object')}",
         )

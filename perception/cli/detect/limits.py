@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from perception.cli.parser import number_type
 from sparse_core.common.console import LOG
 
 
@@ -14,7 +16,7 @@ def add_limits_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--limits``."""
     parser.add_argument(
         "--limits",
-        type=float,
+        type=number_type(lambda value: 0 < value < math.inf, "a positive number"),
         metavar="FACTOR",
         help="multiply the limits of pillars, proposals and boxes per frame, for crowded scenes (default: 1)",
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,6 +131,8 @@ def run(options: argparse.Namespace) -> int:
         if detector is not None:
             results = _detect(detector, judge, folder / "results", keep, _names(options))
         result = judge.evaluate(results)
+        if detector is not None and judge.protocol == "boxes":
+            _warn_of_other_classes(result.to_dict()["classes"], detector, _names(options))
         tables = result_tables(result)
         record = dict(result.to_dict())
         if ranking:
@@ -185,6 +188,21 @@ def _data_set(options: argparse.Namespace, *, detecting: bool) -> DataSet:
     against = options.against is not None and not _are_results(options.against)
     having: Part = "scan" if detecting or against else "labels"
     return open_data_set(options.data, None if options.split == "all" else options.split, having=having)
+
+
+def _warn_of_other_classes(classes: Mapping[str, Any], detector: Detector, names: Mapping[str, str]) -> None:
+    """Warn if the detector finds none of the labelled classes, because every AP is 0 then."""
+    labelled = [name for name, row in classes.items() if row["labels"]]
+    found = [names.get(name, name) for name in detector.config.head.classes]
+    if labelled and not set(labelled) & set(found):
+        LOG.warning(
+            "The labels have the classes %s, but these weights find %s: no class matches, so every AP is 0."
+            " Add --rename, such as --rename %s=%s for objects of the same kind, or --weights.",
+            ", ".join(labelled),
+            ", ".join(found),
+            shlex.quote(detector.config.head.classes[0]),
+            shlex.quote(labelled[0]),
+        )
 
 
 def _are_results(name: str) -> bool:

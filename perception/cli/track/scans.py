@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perception.cli.console import OUTPUT
+from perception.cli.console import OUTPUT, counted
 from perception.cli.detect.pages import open_player
 from perception.cli.options import renames_of
 from perception.cli.records import FolderRecords
@@ -221,7 +221,10 @@ def run_scans(options: argparse.Namespace) -> int:
         if not options.no_pictures:
             player = stack.enter_context(open_player(options.out, options.paths))
         done, things = run.run(recordings, player)
-    OUTPUT.print(f"{things} objects in {done} of {done + run.failed} frames in {options.out}", soft_wrap=True)
+    OUTPUT.print(
+        f"{counted(things, 'object')} in {done} of {counted(done + run.failed, 'frame')} in {options.out}",
+        soft_wrap=True,
+    )
     if player is not None and done:
         OUTPUT.print(f"{player}", highlight=False, markup=False, soft_wrap=True)
     return 1 if run.failed else 0

@@ -21,7 +21,7 @@ from perception.data.own.labels import WrittenLabels
 from perception.data.projection import in_image
 from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
-from perception.io.text import read_frame_list
+from perception.io.text import read_text
 from perception.io.transform import ScanTransform
 from perception.scans.finding import Finding
 from perception.types import Boxes3D
@@ -159,7 +159,7 @@ class DairV2xSide(DataSet):
                 f" Run `perceive init {self.folder}` to write lists, or use all frames (--split all; in"
                 " Python split=None)."
             )
-        return read_frame_list(self._lists[split])
+        return read_text(self._lists[split], "one frame id per line").split()
 
     def check_files(self) -> list[Finding]:
         """Find labels and listed frames without scan, scans without labels, and splits that share frames."""

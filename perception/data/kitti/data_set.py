@@ -17,7 +17,7 @@ from perception.data.kitti.folder import PARTS, WHOLE_SCANS, KittiFolder
 from perception.data.projection import boxes_from_objects
 from perception.data.types import UNLABELLED, DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
-from perception.io.text import read_frame_list
+from perception.io.text import read_text
 from perception.scans.finding import Finding, with_frames
 from perception.types import Boxes3D
 
@@ -26,8 +26,7 @@ def check_files(files: KittiFolder) -> list[Finding]:
     """Find listed frames and labels without scan, scans without label, and labels without calibration."""
     findings = []
     for name, path in files.lists.items():
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        listed = [line.strip() for line in lines if line.strip()]
+        listed = path.read_text(encoding="utf-8", errors="replace").split()
         missing = tuple(frame_id for frame_id in listed if frame_id not in files.scans)
         message = f"ImageSets/{name}.txt names {len(missing)} frames without a scan."
         fix = "Add the scans, or remove the frames from the list."
@@ -145,7 +144,7 @@ class KittiDataSet(DataSet):
                 f"{self.files.list_path(split)}: no list for split {split!r}; lists: {names or 'none'}."
                 " Write one frame id per line, or use all frames (--split all; in Python split=None)."
             )
-        return read_frame_list(self.files.lists[split])
+        return read_text(self.files.lists[split], "one frame id per line").split()
 
     def check_files(self) -> list[Finding]:
         """Find frames and labels without scan, and scans without label or calibration."""

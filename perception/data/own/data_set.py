@@ -17,7 +17,7 @@ from perception.data.own.labels import LabelFormat, WrittenLabels, truth_of, ver
 from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.point_cloud import is_point_cloud
-from perception.io.text import read_frame_list
+from perception.io.text import read_text
 from perception.scans.finding import Finding
 from perception.types import Boxes3D
 
@@ -183,7 +183,9 @@ class OwnDataSet(DataSet):
                 f"{self.folder}: no split {split!r}; splits: {there}. Run `perceive init` to write splits,"
                 " or use all frames (--split all; in Python split=None)."
             )
-        return read_frame_list(self.lists[split])
+        # Names of scans may contain spaces.
+        lines = read_text(self.lists[split], "one frame id per line").splitlines()
+        return [line.strip() for line in lines if line.strip()]
 
     def check_files(self) -> list[Finding]:
         """Find labels and listed frames without scan, scans without labels, and splits that share frames."""

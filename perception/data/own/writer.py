@@ -127,6 +127,9 @@ def _as_lines(frame: Frame) -> str:
     lines = []
     for box, name in zip(frame.boxes, frame.labels, strict=True):
         if name.split() != [name]:
-            raise ValueError(f"OpenPCDet's labels need one-word classes, got {name!r}. Rename it first.")
+            raise ValueError(
+                f"OpenPCDet's labels need one-word classes, got {name!r}. Rename it, for example in"
+                " dataset.yaml."
+            )
         lines.append(" ".join([*map(repr, _numbers(box)), name]) + "\n")
     return "".join(lines)

@@ -20,6 +20,8 @@ NUSCENES_COLUMNS = (*KITTI_COLUMNS, "ring")
 NUSCENES_SUFFIX = ".pcd.bin"
 
 _MOST_RINGS = 256
+#: A few printable bytes may also be the rest of a truncated file.
+_SHORTEST_TEXT = 64
 #: Column counts to propose if the given columns do not fit.
 _PROPOSED = range(3, 17)
 _SAY_COLUMNS = (
@@ -35,9 +37,15 @@ def read_bin(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
     five, if the fifth holds rings (whole numbers up to 255). If both fit, ``.pcd.bin`` has five.
 
     Raises:
-        DataError: the file is unreadable, its size is not a multiple of a row, or no known columns fit.
+        DataError: the file is unreadable or text, its size is not a multiple of a row, or no known columns
+            fit.
     """
     data = read_bytes(path)
+    if _is_text(data):
+        raise DataError(
+            f"{path}: this is a text file. If it holds points, rename it to .csv, .txt or .xyz; .ply and .pcd"
+            " files keep their own suffix."
+        )
     if columns is None:
         columns = _recognise(path, data)
     elif len(data) % (4 * len(columns)):
@@ -87,6 +95,12 @@ def _recognise(path: Path, data: bytes) -> tuple[str, ...]:
         )
     # Truncated, or with an invalid intensity, which the caller refuses with the same advice.
     return KITTI_COLUMNS
+
+
+def _is_text(data: bytes) -> bool:
+    """Return True if a file starts with printable characters only, which coordinates never do."""
+    start = data[:1024]
+    return len(start) >= _SHORTEST_TEXT and all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)
 
 
 def _fits(data: bytes, columns: tuple[str, ...]) -> bool:

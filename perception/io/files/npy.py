@@ -29,10 +29,15 @@ def read_npy(path: Path, columns: Sequence[str] | None = None) -> RawCloud:
         return raw_from_table(array, columns)
     if array.ndim != 2 or columns is not None or array.shape[1] not in (3, 4):
         expected = "(N, 3) x, y, z or (N, 4) with intensity" if columns is None else f"(N, {len(columns)})"
-        raise DataError(
-            f"{path}: shape {array.shape}; expected {expected}. Name the columns, for example"
-            " --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or save another array."
+        fix = (
+            "Name the columns, for example --columns x,y,z,intensity,_ (load_point_cloud(columns=...)), or"
+            " save another array."
         )
+        if array.ndim != 2:
+            fix = "Save an array with one row per point."
+        elif array.shape[0] in (3, 4, 5) and array.shape[1] > len(array):
+            fix = "Save the transposed array, array.T, with one row per point."
+        raise DataError(f"{path}: shape {array.shape}; expected {expected}. {fix}")
     return RawCloud(as_float32(array[:, :3]), array[:, 3] if array.shape[1] == 4 else None)
 
 

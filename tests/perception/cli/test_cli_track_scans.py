@@ -64,7 +64,7 @@ def test_identities_and_trails_in_viewers(mode: str, perceive: Perceive, drive: 
     detected_before(drive, out)
     options = ("--out", out, "--resume", "--mode", mode, "--rerun", rerun, "--mcap", mcap, "--no-pictures")
     done = perceive("track", drive, *options)
-    assert (done.status, f"1 objects in {FRAMES} of {FRAMES} frames" in done.output) == (0, True)
+    assert (done.status, f"1 object in {FRAMES} of {FRAMES} frames" in done.output) == (0, True)
     told = [record["track_id"] for record in records_of(out)]
     assert told == [[1]] * FRAMES
     parts = list(chunk.RrdReader(rerun).stream())

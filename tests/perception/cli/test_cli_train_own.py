@@ -34,6 +34,16 @@ def test_own_classes_are_trained_and_judged(
     assert '"protocol": "boxes"' in judged.output
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_weights_of_other_classes_are_named(perceive: Perceive, tiny_weights: Path, tmp_path: Path) -> None:
+    folder = describe_folder(tmp_path)
+    judged = perceive("eval", "--data", folder, "--weights", tiny_weights)
+    assert judged.status == 0
+    assert "no class matches, so every AP is 0. Add --rename, such as --rename Car=" in judged.remarks
+    renamed = perceive("eval", "--data", folder, "--weights", tiny_weights, "--rename", "Car=pallet")
+    assert "no class matches" not in renamed.remarks
+
+
 @pytest.mark.parametrize(
     ("names", "range_m", "words"),
     [

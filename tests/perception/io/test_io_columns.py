@@ -35,6 +35,16 @@ def write(path: Path, rows: np.ndarray) -> Path:
     return path
 
 
+def test_text_and_transposed_arrays_are_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.bin").write_text("1.5,2.5,3.5,0.1\n" * 100)
+    with pytest.raises(DataError, match="this is a text file"):
+        load_point_cloud(tmp_path / "notes.bin")
+    for shape, fix in (((4, 90), "array.T"), ((360,), "one row per point"), ((90, 5), "Name the columns")):
+        np.save(tmp_path / "scan.npy", np.ones(shape, np.float32))
+        with pytest.raises(DataError, match=fix):
+            load_point_cloud(tmp_path / "scan.npy")
+
+
 # 20 points are 400 bytes: whole rows of four and of five.
 @pytest.mark.parametrize("count", [20, 400, 401, 1])
 @pytest.mark.parametrize("name", ["scan.pcd.bin", "SCAN.PCD.BIN", "scan.bin"])

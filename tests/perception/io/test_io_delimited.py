@@ -97,7 +97,7 @@ def test_bytes_that_are_no_text_and_no_file(tmp_path: Path) -> None:
     path.write_bytes(b"1 2 3\n\xff\xfe\n")
     with pytest.raises(DataError, match="not a text file"):
         load_point_cloud(path)
-    with pytest.raises(DataError, match="read"):
+    with pytest.raises(DataError, match="no such file"):
         load_point_cloud(tmp_path / "none.csv")
 
 

@@ -249,8 +249,12 @@ def test_unknown_suffix_and_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"unknown.*bin, \.npy.*las or \.laz"):
         load_point_cloud(tmp_path / "scan.e57")
     for suffix in WRITTEN:
-        with pytest.raises(DataError, match="No such file"):
+        with pytest.raises(DataError, match="no such file"):
             load_point_cloud(tmp_path / f"missing{suffix}")
+    with pytest.raises(DataError, match="missing: no such file"):
+        load_point_cloud(tmp_path / "missing")
+    with pytest.raises(DataError, match="this is a folder"):
+        load_point_cloud(tmp_path)
     with pytest.raises(DataError, match="unknown"):
         save_point_cloud(tmp_path / "scan.e57", PointCloud(POINTS))
     with pytest.raises(DataError, match=r"bin, \.npy"):

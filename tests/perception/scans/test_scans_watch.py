@@ -76,6 +76,7 @@ def test_nothing_is_said_of_a_sound_scan(street: Street) -> None:
         (lambda p: p * np.float32([1, -1, -1, 1]), "ScanTransform(axes='x,-y,-z')"),
         (lambda p: p[:, [1, 2, 0, 3]] * np.float32([-1, -1, 1, 1]), "--axes z,-x,-y"),
         (lambda p: p * np.float32([-1, -1, 1, 1]), "--axes=-x,-y,z"),
+        (lambda p: p[:, [0, 2, 1, 3]] * np.float32([1, 1, -1, 1]), "--axes x,-z,y"),
         (lambda p: p[:, [1, 0, 2, 3]] * np.float32([-1, 1, 1, 1]), "--axes y,-x,z"),
         (lambda p: p[:, [1, 0, 2, 3]] * np.float32([1, -1, 1, 1]), "--axes=-y,x,z"),
         (lambda p: p + np.float32([0, 0, 1.73, 0]), "--sensor-height "),
@@ -118,6 +119,19 @@ def test_what_is_advised_mends_it(street: Street) -> None:
         expression = message[message.index("ScanTransform(") : message.index(".apply")]
         made = made.then(eval(expression))
     assert said(made.apply(spoilt * np.float32([-1, -1, 1, 0.2]))) == []
+
+
+def test_feet_are_named_besides_a_high_sensor(street: Street) -> None:
+    feet = street(0).points / np.float32([0.3048, 0.3048, 0.3048, 1])
+    assert any("in feet: --scale 0.3048" in text for text in said(feet))
+    assert not any("feet" in text for text in said(street(0).points - np.float32([0, 0, 1.27, 0])))
+
+
+def test_a_scan_upside_down_with_reflections_below_the_ground(street: Street) -> None:
+    points = street(0).points * np.float32([1, -1, -1, 1])
+    rng = np.random.default_rng(0)
+    below = rng.uniform([5, -3, 2.5, 0], [15, 3, 3.2, 1], (len(points) // 20, 4)).astype(np.float32)
+    assert any("--axes x,-y,-z" in text for text in said(np.concatenate([points, below])))
 
 
 def test_points_on_a_line_or_in_one_place_show_no_axes() -> None:
