@@ -72,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
     rounds = options.rounds or (40 if device.type == "cuda" else 3)
     sides = sides_for(options.weights, options.dense_weights, device)
     LOG.info(
-        "timing %d detectors on up to %d scans, %s each; a CPU takes minutes. Less: --frames 4 --rounds 1",
+        "timing %d detectors on up to %s, %s each; a CPU takes minutes. Less: --frames 4 --rounds 1",
         len(sides),
-        options.frames,
+        counted(options.frames, "scan"),
         counted(rounds, "round"),
     )
     with progress_bar() as bar:

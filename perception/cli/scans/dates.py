@@ -63,7 +63,7 @@ class ScanDates:
             return
         self._warned = True
         assumed = record.get("assumed_ns")
-        problem = "no times" if known is None else f"times that are not dates ({known / 1e9:g} s)"
+        problem = "no times" if known is None else f"relative times, not dates (first: {known / 1e9:g} s)"
         assumption = (
             "memories get the time of detection"
             if assumed is None

@@ -73,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
     """Track, and print the number of objects."""
     if (options.results is None) == (not options.paths):
         raise ValueError("Name either SCANS or --results FOLDER.")
+    if options.results is not None and not options.results.exists():
+        raise ValueError(f"--results {options.results}: no such file or folder. Check the path.")
     if (options.data is not None) != (options.results is not None and options.results.suffix == ".json"):
         raise ValueError(
             "nuScenes results need both --results FILE.json and --data FOLDER. Add the missing one."

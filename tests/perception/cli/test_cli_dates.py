@@ -80,7 +80,7 @@ def test_seconds_since_the_start_are_no_dates(
     found, remarks = records(command, numbered)
     assert [line["timestamp_ns"] for line in found] == [0, 300_000_000, 500_000_000]
     assert [line["assumed_ns"] - CHANGED_NS for line in found] == [0, 300_000_000, 500_000_000]
-    assert "dates (0 s): 000000 is dated 2026-03-03" in remarks
+    assert "dates (first: 0 s): 000000 is dated 2026-03-03" in remarks
     (numbered.parent / name).write_text("2011-09-26 13:02:25.5\n\n2011-09-26 13:02:25.75\n")
     found, remarks = records(command, numbered)
     assert [line["timestamp_ns"] for line in found] == [

@@ -104,6 +104,8 @@ def test_what_is_missing_is_named(perceive: Perceive, folder: Path, tmp_path: Pa
     done = perceive("track", "--results", folder, "--out", tmp_path / "out")
     assert (done.status, "line 1: 3 fields" in done.remarks) == (2, True)
     assert perceive("track", "--out", tmp_path / "out").status == 2
+    done = perceive("track", "--results", tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert (done.status, "nowhere: no such file or folder" in done.remarks) == (2, True)
 
 
 def test_scans(perceive: Perceive, scans: Path, tiny_weights: Path, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def test_frames_that_reached_a_limit_are_counted(
     raised = perceive("detect", scans, "--out", tmp_path / "many", *options, "--limits", 50)
     assert "reached a limit" not in raised.remarks
     assert limits_of(tmp_path / "many") == [[]] * 3
-    assert perceive("detect", scans, "--out", tmp_path / "none", *options, "--limits", 0).status == 2
+    with pytest.raises(SystemExit, match="2"):
+        perceive("detect", scans, "--out", tmp_path / "none", *options, "--limits", 0)
 
 
 def test_abbreviations_are_refused(
