@@ -91,11 +91,7 @@ def _with_height(cloud: Cloud) -> Tensor:
         # torch warns about read-only arrays.
         return torch.from_numpy(np.require(cloud.points, requirements=["C", "W"]))
     if not isinstance(cloud, Tensor):
-        kind = f"{type(cloud).__module__}.{type(cloud).__qualname__}".removeprefix("builtins.")
-        advice = " Pass numpy.asarray(cloud.points)." if kind.startswith("open3d.") else ""
-        raise TypeError(
-            f"points must be a perception.PointCloud, a numpy array or a tensor, got {kind}.{advice}"
-        )
+        raise TypeError(_wrong_type(cloud))
     check_columns(tuple(cloud.shape))
     if cloud.is_complex() or cloud.dtype == torch.bool:
         raise TypeError(f"points must be a tensor of float or integer numbers, got {cloud.dtype}")
@@ -145,3 +141,10 @@ def _thinned(points: Tensor, edge_m: float) -> Tensor:
     first = torch.ones_like(keys, dtype=torch.bool)
     first[1:] = keys[1:] != keys[:-1]
     return points.index_select(0, torch.sort(order[first]).values)
+
+
+def _wrong_type(cloud: object) -> str:
+    # Other packages have classes called PointCloud too.
+    kind = f"{type(cloud).__module__}.{type(cloud).__qualname__}".removeprefix("builtins.")
+    advice = " Pass numpy.asarray(cloud.points)." if kind.startswith("open3d.") else ""
+    return f"points must be a perception.PointCloud, a numpy array or a tensor, got {kind}.{advice}"
