@@ -46,10 +46,10 @@ def _run(words: list[str]) -> int:
     # For the commands that run others, and for `completion`.
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
-    options, unknown = parser.parse_known_args(words)
-    if unknown:
-        # The command's parser knows the options that may be meant.
-        commands.choices[options.command].refuse(unknown)
+    called = next((word for word in words if word in COMMANDS), None)
+    # The command's parser knows the options that may be meant.
+    parser.command = None if called is None else commands.choices[called]
+    options = parser.parse_args(words)
     # These import rich, which --help does not need.
     from perception.cli.console import scan_warnings_logged
     from sparse_core.common.console import log_to_console

@@ -10,10 +10,18 @@ from typing import Any, NoReturn
 
 #: Longer usage texts hide the error below them.
 _LONGEST_USAGE = 3
+#: argparse's own words.
+_UNKNOWN = "unrecognized arguments: "
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parser that takes ``--axes -x,-y,z`` as ``--axes=-x,-y,z``, and whose errors suggest names."""
+    """Parser that takes ``--axes -x,-y,z`` as ``--axes=-x,-y,z``, and whose errors suggest names.
+
+    Attributes:
+        command: parser of the called command, which reports arguments that no option takes.
+    """
+
+    command: CommandParser | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, see ``argparse``."""
@@ -35,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
         """Exit with an error about arguments that no option takes."""
         guesses = [self._guess(word.partition("=")[0]) for word in words]
         guess = next((guess for guess in guesses if guess), "")
-        self.error(f"unrecognized arguments: {' '.join(words)}{guess}")
+        self.error(f"{_UNKNOWN}{' '.join(words)}{guess}")
 
     def _guess(self, word: str) -> str:
         if not word.startswith("--"):
@@ -45,6 +53,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2, the error and a pointer to the help."""
+        if self.command is not None and message.startswith(_UNKNOWN):
+            self.command.refuse(message.removeprefix(_UNKNOWN).split())
         wrong = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         if wrong:
             near = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), 1)
