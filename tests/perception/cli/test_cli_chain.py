@@ -127,7 +127,7 @@ def test_a_stream_is_imported_as_it_is_read_and_known_again(
     told = recall("ask", store, "have I seen this before?")
     assert told.status == 2
     assert "none of the newest objects has an embedding" in told.remarks
-    assert "memory 1 has no vector" in recall("query", store, "--like", 1).remarks
+    assert "memory 1 has no embedding" in recall("query", store, "--like", 1).remarks
 
 
 @pytest.mark.slow
