@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
 from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
 from memory.questions.errors import QuestionError
+from memory.questions.places import room_meant
 from memory.questions.ranking import Ordering
 from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion
@@ -19,7 +21,8 @@ from memory.questions.reading.times import until_now
 from memory.questions.relations import MOST_CANDIDATES
 from memory.terms import fold
 from memory.types import Kind, Memory
-from memory.wording.meaning import ROOMS
+
+_ID = re.compile(r"#\d+$")
 
 
 class Where(NamedTuple):
@@ -38,27 +41,12 @@ def area_of(questions: Questions, words: Any, map_id: str | None) -> Where | Non
     if not isinstance(words, str) or not words:
         return None
     areas = questions.store.areas()
-    meant = room_meant(questions, words) or words
+    meant = room_meant(questions.store, words) or words
     found = [each for each in areas if fold(each.name) == fold(meant)]
     found = [each for each in found if map_id in (None, each.map_id)]
     if len(found) > 1:
         find_area(found, words, map_id)  # Raises with the names of the maps.
     return Where(found[0].name, found[0].map_id) if found else None
-
-
-def is_place_name(questions: Questions, words: str) -> bool:
-    """Return True if an area or a map has this name."""
-    names = (*questions.store.maps(), *(area.name for area in questions.store.areas()))
-    return fold(words) in {fold(each) for each in names}
-
-
-def room_meant(questions: Questions, words: str) -> str | None:
-    """Return the name of an area that means the same as words (``lounge``: ``living room``), or ``None``."""
-    if is_place_name(questions, words):
-        return None
-    same = next((group for group in ROOMS if fold(words) in group), ())
-    names = (area.name for area in questions.store.areas())
-    return next((each for each in names if fold(each) in same), None)
 
 
 def answer_related(questions: Questions, parsed: ParsedQuestion, pose: RobotPose | None, k: int) -> Related:
@@ -130,10 +118,11 @@ def answer_comparison(
     comparing = parsed.comparing
     if comparing is None:
         raise QuestionError("comparing", "'compare' needs a measure and what is compared")
+    choices = tuple(int(each[1:]) if _ID.match(each) else each for each in comparing.choices)
     if comparing.measure == "distance":
         return questions.closer(
             parsed.what,
-            comparing.choices,
+            choices,
             order=comparing.order,
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
@@ -141,7 +130,7 @@ def answer_comparison(
     if comparing.measure != "count":
         return questions.compare_by(
             comparing.measure,
-            comparing.choices,
+            choices,
             order=comparing.order,
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
@@ -196,7 +185,8 @@ def _count_of(questions: Questions, answer: Answer) -> float | None:
         return len(answer.memories)
     if not isinstance(answer, HowMany):
         return None
-    if answer.memories == 0 and not questions.knows(answer.what.partition(" (read for ")[0]):
+    words, _, read = answer.what.partition(" (read for ")
+    if answer.memories == 0 and not questions.knows(read.strip("')") or words):
         return None
     return (
         answer.memories if answer.between_ns is not None or answer.past else answer.by_state.get("present", 0)

@@ -1,4 +1,4 @@
-"""Place of a question: a circle for the store, words and areas for the answer."""
+"""Place of a question: a circle for the store, words and areas for the answer, and names of places."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 
 from memory.areas import Area
 from memory.persistence.filters import in_region
+from memory.store import MemoryStore
+from memory.terms import fold
+from memory.wording.meaning import ROOMS
 from memory.wording.words import point
 
 
@@ -48,3 +51,17 @@ def areas_around(areas: tuple[Area, ...], x: float, y: float, map_id: str) -> li
     return [
         area.name for area in areas if area.map_id == map_id and in_region(np.array([[x, y]]), area.region)[0]
     ]
+
+
+def names_place(store: MemoryStore, words: str) -> bool:
+    """Return True if an area or a map has this name."""
+    names = (*store.maps(), *(area.name for area in store.areas()))
+    return fold(words) in {fold(each) for each in names}
+
+
+def room_meant(store: MemoryStore, words: str) -> str | None:
+    """Return the name of an area that means the same as words (``lounge``: ``living room``), or ``None``."""
+    if names_place(store, words):
+        return None
+    same = next((group for group in ROOMS if fold(words) in group), ())
+    return next((area.name for area in store.areas() if fold(area.name) in same), None)

@@ -36,13 +36,21 @@ _ORDINALS = {2: "Second", 3: "Third", 4: "Fourth"}
 _UNITS = {"size": "m³", "speed": "m/s"}
 #: Measures in metres, and the volume of a box, whose sides are.
 LENGTHS: tuple[RankMeasure, ...] = ("distance", "size", "length", "width", "height", "elevation")
+#: Largest share of its other sides that the depth of a board or screen has.
+_PANEL_SHARE = 0.25
 #: Lengths and volumes of a box; 0 if its size is not known.
 _SIDES: Mapping[RankMeasure, Callable[[Box], float]] = {
     "size": lambda box: box.volume,
     "length": lambda box: max(box.length, box.width),
-    "width": lambda box: box.width,
+    "width": lambda box: max(box.length, box.width) if _is_panel(box) else box.width,
     "height": lambda box: box.height,
 }
+
+
+def _is_panel(box: Box) -> bool:
+    """Return True for an upright board or screen, whose short side is its depth."""
+    depth = min(box.length, box.width)
+    return depth <= _PANEL_SHARE * max(box.length, box.width) and depth <= _PANEL_SHARE * box.height
 
 
 @dataclass(frozen=True)

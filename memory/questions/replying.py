@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,6 @@ from memory.questions.answers import (
     THAT_LEFT,
     Answer,
     Changed,
-    Happened,
     SearchResult,
     Sighting,
     Similar,
@@ -22,7 +22,7 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
-from memory.questions.changes import FirstSeen, first_seen_in, only_changes
+from memory.questions.changes import MOST_NEW, FirstSeen, Happened, first_seen_in, only_changes, with_certain
 from memory.questions.errors import QuestionError
 from memory.questions.matching.labels import match_labels
 from memory.questions.matching.landmarks import OF_ONE, Surroundings, located
@@ -31,13 +31,15 @@ from memory.questions.measuring import (
     answer_distance,
     answer_ranked,
     answer_related,
+    area_of,
     time_of,
 )
 from memory.questions.places import circle_of, words_of_place
 from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.relations import MOST_RANKED
-from memory.questions.selections.answers import AnswerList, Selection
+from memory.questions.rooms import answer_rooms, answer_same_room, area_sizes
+from memory.questions.selections.answers import AnswerList, KindList, Selection
 from memory.questions.selections.evaluation import AskedList, ListOptions, answer_selected
 from memory.questions.sentences import answer_sentence, mention_of, synonyms_note
 from memory.search.relevance import sentence_of
@@ -303,14 +305,22 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
     return replace(found, total=total, hits=tuple(hits[: options.k]))
 
 
+def _named(
+    questions: Questions, parsed: ParsedQuestion, options: ReplyOptions
+) -> tuple[Sequence[str] | None, str | None]:
+    """Return the labels that limit a list, or the words of label and caption that do."""
+    words = parsed.what if isinstance(parsed.what, str) else None
+    if words is None or options.labels is not None:
+        return options.labels, words
+    if _is_label(questions, parsed):
+        return [words], None
+    members = questions.category_of(words)
+    return (members, None) if members else (None, words)
+
+
 def _answer_between(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Happened:
-    when = time_of(parsed)
-    if when is None:
-        raise QuestionError("between", "the time is missing. Give the first and the last time")
-    text = parsed.what if isinstance(parsed.what, str) else None
-    labels = options.labels
-    if text is not None and labels is None and _is_label(questions, parsed):
-        labels, text = [text], None
+    when = _time_needed(parsed)
+    labels, text = _named(questions, parsed, options)
     found = questions.between(
         *when, **_place(parsed), labels=labels, kinds=options.kinds or parsed.kinds,
         states=options.states or parsed.states, text=text, limit=options.k,
@@ -319,20 +329,26 @@ def _answer_between(questions: Questions, parsed: ParsedQuestion, options: Reply
 
 
 def _answer_new(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> FirstSeen:
-    when = time_of(parsed)
-    if when is None:
-        raise QuestionError("between", "the time is missing. Give the first and the last time")
-    named = isinstance(parsed.what, str) and _is_label(questions, parsed)
-    labels = [parsed.what] if named else options.labels
+    when = _time_needed(parsed)
+    if parsed.what is not None and not isinstance(parsed.what, str):
+        raise QuestionError("what", "'new_between' needs a label or words, not an id or a vector")
+    labels, text = _named(questions, parsed, options)
     limits = Filter(
         between_ns=when, map_id=parsed.map_id, area=parsed.area,
         circle=circle_of(parsed.near, parsed.radius_m), labels=labels,
         kinds=options.kinds or parsed.kinds, states=options.states,
-        text=None if named or parsed.what is None else content_words(str(parsed.what)),
+        text=None if text is None else content_words(text),
     )  # fmt: skip
     limited = any(part is not None for part in (parsed.map_id, parsed.near, parsed.area))
     where = words_of_place(parsed.map_id, parsed.near, parsed.radius_m, None, parsed.area) if limited else ""
-    return first_seen_in(questions.store, limits, _MOST_NEW, str(parsed.what or ""), where)
+    return first_seen_in(questions.store, limits, MOST_NEW, str(parsed.what or ""), where)
+
+
+def _time_needed(parsed: ParsedQuestion) -> tuple[int, int]:
+    when = time_of(parsed)
+    if when is None:
+        raise QuestionError("between", "the time is missing. Give the first and the last time")
+    return when
 
 
 def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Changed:
@@ -340,7 +356,8 @@ def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: Reply
         raise QuestionError(
             "since", "the start time is missing. Ask for example: 'what changed since yesterday?'"
         )
-    return only_changes(questions.changed_since(parsed.since, **_place(parsed)), parsed.changes)
+    found = only_changes(questions.changed_since(parsed.since, **_place(parsed)), parsed.changes)
+    return found if parsed.lately else with_certain(found)
 
 
 def _answer_summarise(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Summary:
@@ -384,7 +401,25 @@ def _answer_how_often(questions: Questions, parsed: ParsedQuestion, options: Rep
     )
 
 
+def _answer_kinds(questions: Questions, parsed: ParsedQuestion) -> KindList:
+    """Return the labels of what is there, or was seen in a time."""
+    limits = Filter(
+        map_id=parsed.map_id, area=parsed.area, circle=circle_of(parsed.near, parsed.radius_m),
+        between_ns=time_of(parsed), kinds=("object",) if parsed.what is None else None,
+    )  # fmt: skip
+    words, found = questions.candidates(parsed.what, limits, past=parsed.past)
+    if isinstance(parsed.what, str) and questions.label_of(parsed.what) is not None:
+        raise QuestionError(
+            "what",
+            f"Kinds of {parsed.what} are not stored. Ask for example: 'how many {parsed.what}s are there?'",
+        )
+    counts = Counter(memory.label for memory in found)
+    return KindList(words, _limits_in_words(parsed), dict(counts.most_common()))
+
+
 def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    if parsed.distinct:
+        return _answer_kinds(questions, parsed)
     found = questions.how_many(parsed.what, **_place(parsed), between_ns=time_of(parsed), kinds=parsed.kinds)
     return replace(found, past=parsed.past)
 
@@ -408,7 +443,22 @@ def _answer_select(
     return answer_selected(questions, parsed, of, ask)
 
 
+def _answer_compared(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    """Compare objects, counts, or rooms by their size."""
+    comparing = parsed.comparing
+    if comparing is not None and comparing.measure in ("area", "size"):
+        rooms = [area_of(questions, each, parsed.map_id) for each in comparing.choices]
+        if comparing.measure == "area" or None not in rooms:
+            names = [room.area for room in rooms if room is not None and room.area is not None]
+            return area_sizes(questions, names, comparing.order, parsed.map_id, yes_no=comparing.yes_no)
+    return answer_comparison(questions, parsed, lambda side: reply(questions, side, options).answer)
+
+
 def _answer_ranked(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    comparing = parsed.comparing
+    room = area_of(questions, parsed.what, parsed.map_id)
+    if comparing is not None and comparing.measure == "size" and room is not None and room.area is not None:
+        return area_sizes(questions, [room.area], comparing.order, room.map_id, yes_no=False)
     if not parsed.conditions:
         return answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
     chosen = _answer_select(questions, parsed, options, MOST_RANKED)
@@ -425,8 +475,6 @@ def _object_of(parsed: ParsedQuestion) -> Any:
 
 
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
-#: Maximum number of first observations that an answer names.
-_MOST_NEW = 100
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
 _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
@@ -449,8 +497,8 @@ _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer
     "related": lambda questions, parsed, options: answer_related(questions, parsed, options.pose, options.k),
     "ranked": _answer_ranked,
     "select": _answer_select,
+    "rooms": lambda questions, parsed, _: answer_rooms(questions, parsed),
+    "same_room": lambda questions, parsed, _: answer_same_room(questions, parsed),
     "distance": lambda questions, parsed, _: answer_distance(questions, parsed),
-    "compare": lambda questions, parsed, options: answer_comparison(
-        questions, parsed, lambda side: reply(questions, side, options).answer
-    ),
+    "compare": _answer_compared,
 }

@@ -9,7 +9,6 @@ from memory.questions.answers import (
     THAT_LEFT,
     Answer,
     DrivePose,
-    Happened,
     HowMany,
     HowOften,
     SearchResult,
@@ -21,9 +20,10 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.boxes import box_of
+from memory.questions.changes import Happened
 from memory.questions.comparisons import Distance, Related
-from memory.questions.measuring import is_place_name, room_meant, time_of
-from memory.questions.places import areas_around
+from memory.questions.measuring import time_of
+from memory.questions.places import areas_around, names_place, room_meant
 from memory.questions.ranking import Ordering
 from memory.questions.reading.arguments import metres_in
 from memory.questions.reading.parsed import ParsedQuestion
@@ -221,9 +221,9 @@ def synonyms_note(questions: Questions, parsed: ParsedQuestion) -> str:
     named = [
         each for part in (parsed, *sides) for each in (part.what, part.beside, part.beside_too, part.room)
     ]
-    words = [word for word in named if isinstance(word, str) and not is_place_name(questions, word)]
+    words = [word for word in named if isinstance(word, str) and not names_place(questions.store, word)]
     synonyms = {
-        word: room_meant(questions, word) or questions.synonym_of(word)
+        word: room_meant(questions.store, word) or questions.synonym_of(word)
         for word in words
         if questions.label_of(word) is None
     }

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from memory.questions.boxes import Relation
-from memory.questions.reading.lexicon import LONGEST, NUMBERS, PHRASES
+from memory.questions.reading.lexicon import LONGEST, NUMBERS, PHRASES, THINGS
 from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")
@@ -27,9 +27,14 @@ _CONTRACTIONS = (
     (re.compile(r"\b(wh\w+|how|that|there|it|he|she)'s\b", re.IGNORECASE), r"\1 is"),
     (re.compile(r"\b(what|where|who|how)s\b(?!')", re.IGNORECASE), r"\1 is"),
     (re.compile(r"\bi'm\b", re.IGNORECASE), "I am"),
+    (re.compile(r"\b(wh(?:at|ere|o|en)|how)'d\b", re.IGNORECASE), r"\1 did"),
+    (re.compile(r"\b(i|you|he|she|we|they|it)'d\b", re.IGNORECASE), r"\1 would"),
+    (re.compile(r"\b(i|you|he|she|we|they|it)'ll\b", re.IGNORECASE), r"\1 will"),
     (re.compile(r"\b(\w+)'re\b", re.IGNORECASE), r"\1 are"),
     (re.compile(r"\b(\w+)'ve\b", re.IGNORECASE), r"\1 have"),
-    (re.compile(r"\bcan't\b", re.IGNORECASE), "can not"),
+    (re.compile(r"\bcan'?t\b", re.IGNORECASE), "can not"),
+    (re.compile(r"\b((?:is|are|was|were|ha[sd]|have|do|does|did))nt\b", re.IGNORECASE), r"\1 not"),
+    (re.compile(r"\bive\b", re.IGNORECASE), "I have"),
     (re.compile(r"\b(\w+)n't\b", re.IGNORECASE), r"\1 not"),
 )
 #: Classes that stand before a noun phrase as adjectives: *the parked car*, *my old bike*, *the front door*.
@@ -41,8 +46,6 @@ _SEEN_NOW = ("see", "sees", "visible", "in view", "known", "stored", "recorded",
 #: Deeds of *anyone*; without them, *anyone* is the object of the question.
 _DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
-#: Words for objects, not for all memories.
-_THINGS = ("thing", "things", "object", "objects", "item", "items", "entity", "entities")
 #: Words after *newest* that mean the last observation, not the last object to appear.
 _OBSERVATIONS = ("memory", "memories", "observation", "observations", "sighting", "sightings")
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.
@@ -107,7 +110,7 @@ class Parse:
 
     def means_objects(self) -> bool:
         """Return True for *things* or *objects*, which are not the places that the robot visited."""
-        return any(chunk.kind == "ANYTHING" and chunk.text.lower() in _THINGS for chunk in self.functions)
+        return any(chunk.kind == "ANYTHING" and chunk.text.lower() in THINGS for chunk in self.functions)
 
 
 def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
@@ -135,6 +138,8 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
                 kind = "CLAUSE"  # Before it was seen: a time that is not known.
         if kind == "WHO" and words.lower() != "whose" and chunks and chunks[-1].kind == "NOUN":
             kind = "FILLER"  # The person who is at the door.
+        if kind == "THERE" and words.lower() in ("present", "existing") and _names_next(tokens, at + size):
+            kind, words = "STILL", "still"  # "Present objects" are those that are still there.
         if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
             kind = "DET" if words.lower() in ("different", "parked") else "NOUN"
         if kind == "NOUN" and chunks and chunks[-1].kind == "NOUN":
@@ -201,9 +206,16 @@ def _class_at(
             return size, "NOUN"
     for size in range(min(LONGEST, len(folded)), 0, -1):
         kind = PHRASES.get(tuple(folded[:size]))
-        if kind is not None:
+        # An area called "office" is meant by "in the office", which otherwise means everywhere.
+        named = size > 1 and kind == "FILLER" and tuple(folded[size - 1 : size]) in names
+        if kind is not None and not named:
             return size, kind
     return 1, "STOP" if folded[0] in (",", ";") else "NOUN"
+
+
+def _names_next(tokens: Sequence[str], at: int) -> bool:
+    """Return True if a noun or a word such as *objects* follows."""
+    return at < len(tokens) and PHRASES.get((fold(tokens[at]),)) in (None, "ANYTHING")
 
 
 def _is_adjective(tokens: Sequence[str], at: int, size: int, chunks: Sequence[Chunk]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from memory.questions.reading.arguments import ENDS, pattern
+from memory.questions.reading.idioms import plainer
 from memory.questions.reading.lexicon import PHRASES
 from memory.wording import fold
 
@@ -25,7 +26,8 @@ _LEAD = pattern(
     r"|(?:just )?out of (?:curiosity|interest)|just curious|be (?:so )?kind(?: enough)?"
     rf"|do me a favou?r)(?: {_FRIEND})*(?:\s*[,.:;!?-]+\s+|\s+(?=\w)|$)(?:(?:and|but) )?)"
     rf"|(?:{_THANKS}|{_FRIEND})\s*[,.:;!]+\s+(?={_ASKING})"
-    r"|(?:yo|hey|ok|okay|so|well|alright|right|listen|please note(?: that)?|note that)(?: robot)?[\s,.:;!-]+"
+    r"|(?:yo|hey|ok|okay|so|well|alright|right|listen|now|and|but|also|oh|ah|hm+|u[mh]+|erm|look|quick|then"
+    r"|please note(?: that)?|note that)(?: robot)?[\s,.:;!-]+"
     rf"(?={_ASKING}|(?:i|we|my|our|it|he|she|they|there)\b))"
 )
 _TAIL = pattern(
@@ -74,8 +76,20 @@ _SIZED = pattern(
 )
 #: *What is left in the garage* and *what is still in the garage*: what is there. *What has left* is another.
 _REMAINING = pattern(
-    r"^(?P<what>(?:what|who|which (?:\w+ )+|how many (?:\w+ )+)\s*\b(?:is|are)) (?:still )?(?:left|still)"
-    r"(?= (?:in|on|at|inside|near|next to) )"
+    r"^(?P<what>(?:what|who) (?:is|are)) (?:still )?(?:left|still)(?= (?:in|on|at|inside|near|next to) )"
+)
+#: *Which mugs are left in the kitchen* and *are there any mugs left*: those that are still there.
+_LEFT_OVER = pattern(
+    r"^(?P<what>(?:which|how many) (?:\w+ )+(?:is|are|do (?:we|you|i) have)) (?:still )?left(?= (?:in|on"
+    r"|at|inside|near|next to) |$)"
+)
+_ANY_LEFT = pattern(
+    r"^(?P<what>(?:(?:is|are) there|do (?:we|you|i) have|have (?:we|you) got)? ?(?:still )?(?:any|some|a"
+    r"|an|enough|no)\b[\w ]*?)"
+    r" (?:still )?left(?= (?:in|on|at|inside|near|next to) |$)"
+)
+_THING_LEFT = pattern(
+    r"^(?:is )?(?:there )?anything (?:is )?(?:still )?left (?=(?:in|on|at|inside|near|next to) )"
 )
 #: *Do you think the cat is here*, and *where do you think the cat is*.
 _THINK = r"do you (?:really )?(?:think|believe|reckon|suppose|guess)"
@@ -117,13 +131,16 @@ def reworded(words: str) -> str:
     rest = " ".join(_INSIDE.sub(" ", rest).split()).rstrip(ENDS)
     if not rest:
         return words
-    rest = _direct(rest)
+    rest = _direct(plainer(rest)).strip(", ")
     asked = _WHETHER.match(rest)
     if asked is not None and rest != words and not _ASKS.search(rest):
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
         rest = f"{asked['verb']} {subject} {asked['rest']}"
     rest = _SIZED.sub(r"how \g<side> \g<what> in \g<unit>", rest)
     rest = _REMAINING.sub(r"\g<what>", rest)
+    rest = _LEFT_OVER.sub(r"\g<what> still", rest)
+    rest = _THING_LEFT.sub("is anything ", rest)
+    rest = _ANY_LEFT.sub(r"\g<what>", rest)
     rest = _SINCE.sub(r"how \g<unit> ago ", rest)
     elapsed = _ELAPSED.match(rest)
     if elapsed is not None:

@@ -24,6 +24,8 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "long": ("length", "more"),
     "biggest": ("size", "more"),
     "largest": ("size", "more"),
+    "bulkiest": ("size", "more"),
+    "hugest": ("size", "more"),
     "smallest": ("size", "less"),
     "tiniest": ("size", "less"),
     "longest": ("length", "more"),
@@ -34,6 +36,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "highest": ("elevation", "more"),
     "lowest": ("elevation", "less"),
     "height": ("elevation", "more"),
+    **dict.fromkeys(("up", "ground", "floor"), ("elevation", "more")),
     "fastest": ("speed", "more"),
     "slowest": ("speed", "less"),
     "ago": ("last_seen", "less"),
@@ -109,6 +112,8 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
         return None
     words = chunks[at].text.lower().split()
     measure, order = measure_of(chunks[at].text)
+    if chunks[at].text.lower() == "how high" and any(chunk.kind == "STAY" for chunk in rest):
+        measure = "elevation"  # How high is the sign mounted?
     staying = words[-1] == "longest" and not _names(chunks[at + 1 :])
     if staying:
         # "Has been there the longest" is about time, "the longest table" about its shape.

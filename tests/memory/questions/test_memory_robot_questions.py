@@ -138,7 +138,7 @@ REFUSED: list[tuple[str, str]] = [
     ("are all cars and trucks red?", "called 'trucks red'"),
     ("is the mug in the kitchen or under it?", "I don't know what 'it' is"),
     ("did you see me?", "I don't know what 'me' is"),
-    ("how many kinds of objects are there?", "Kinds of objects are not stored"),
+    ("how many kinds of cars are there?", "Kinds of Car are not stored"),
     ("what is in the room where the mug is?", "Mug (memory 6) is in no area that is set"),
     ("how many cars left and how many came?", "one question at a time"),
     ("how many rooms are there?", "not about rooms"),

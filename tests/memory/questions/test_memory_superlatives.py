@@ -74,7 +74,7 @@ def first(questions: Questions, text: str, **options: Any) -> set[int | None]:
         ("what is the biggest thing in the kitchen?", {1}),
         ("which is the smallest chair?", {3}),
         ("what is the tallest object?", {4}),
-        ("what is the widest thing?", {1}),
+        ("what is the widest thing?", {4}),
         ("what is the highest thing in the kitchen?", {9}),
         ("what is the biggest thing on the table?", {2}),
         ("what did you see most often?", {2}),
