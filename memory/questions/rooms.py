@@ -44,6 +44,8 @@ class RoomList(Answer):
     counts: tuple[Side, ...]
 
     def __str__(self) -> str:
+        if not self.what:
+            return f"{plural(len(self.rooms), 'area')}: {listed(self.rooms, most=len(self.rooms))}."
         verdict = {True: "Yes: ", False: "No: ", None: ""}[self.holds]
         verb = "has" if len(self.rooms) == 1 else "have"
         names = f": {listed(self.rooms, most=len(self.rooms))}" if self.rooms else ""
@@ -86,6 +88,9 @@ def answer_rooms(questions: Questions, parsed: ParsedQuestion) -> RoomList:
     """
     areas = _areas(questions, parsed.map_id)
     bound = parsed.room_bound or RoomBound("at least", 1)
+    if parsed.what is None:
+        names = tuple(area.name for area in areas)
+        return RoomList("", "", None, None, names, ())
     if not questions.knows(str(parsed.what)):
         raise QuestionError(
             "what", f"I don't know an object called '{parsed.what}'. Ask for example: 'what is there?'"
@@ -147,8 +152,10 @@ def area_sizes(
     """
     areas = _areas(questions, map_id)
     if names:
-        meant = [room_meant(questions.store, each) or each for each in names]
-        areas = [next(area for area in areas if fold(area.name) == fold(each)) for each in meant]
+        meant = [fold(room_meant(questions.store, each) or each) for each in names]
+        chosen = [next(area for area in areas if fold(area.name) == each) for each in meant]
+        # One room is compared with all others.
+        areas = [*chosen, *(area for area in areas if yes_no and len(names) == 1 and area not in chosen)]
     for area in areas:
         if not area.polygon:
             raise QuestionError(

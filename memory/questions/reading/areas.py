@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from memory.questions.boxes import Order
 from memory.questions.reading.arguments import pattern, time_in
 from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.lexicon import NUMBERS
@@ -55,7 +56,7 @@ _SAME = pattern(
     rf" in (?:the |one and the )?(?P<kind>same|different) {_ROOM}$"
 )
 _SHARE = pattern(rf"^do (?P<first>.+?) and (?P<second>.+?) share (?:the same |a |one )(?P<kind>){_ROOM}$")
-_ORDERS = {"biggest": "more", "largest": "more", "smallest": "less", "tiniest": "less", "greatest": "more"}
+_ORDERS: dict[str, Order] = {"biggest": "more", "largest": "more", "smallest": "less", "tiniest": "less", "greatest": "more"}
 _WORDS = "|".join(_ORDERS)
 _LARGEST = (
     pattern(rf"^(?:what|which)(?: one)?(?: is)?(?: the)? (?P<word>{_WORDS}) {_ROOM}$"),
@@ -63,6 +64,13 @@ _LARGEST = (
     pattern(
         rf"^(?:what|which) {_ROOM} (?:has|covers) the (?P<word>{_WORDS}) (?:floor )?(?:area|space|size)$"
     ),
+)
+_IS_LARGEST = pattern(rf"^is the (?P<what>.+?) the (?P<word>{_WORDS}) {_ROOM}(?: here| of all| there is)?$")
+_NEITHER = pattern(rf"^(?:which|what) {_ROOM} (?:has|have|contains?) (?:neither|both|either) ")
+_ALL_ROOMS = pattern(
+    rf"^(?:how many {_ROOMS} (?:are there|do you know|are known|does the \w+ have|do (?:we|you|i) have)"
+    rf"|(?:which|what) {_ROOMS} (?:are there|do you know(?: of)?|are known)"
+    rf"|(?:list|name|show|show me) (?:all )?(?:the |your )?{_ROOMS}(?: you know)?)$"
 )
 _KINDS = pattern(
     r"^(?P<ask>how many|what|which)(?: all)? (?:(?:different|distinct|various) )?(?:kinds?|types?|sorts?) of "
@@ -102,10 +110,17 @@ def rooms_question(words: str) -> ParsedQuestion | None:
     """Return a question about rooms; ``None`` for another one, or for one about a time."""
     if time_in(words) is not None:
         return None
+    if _NEITHER.match(words):
+        return ParsedQuestion("search", what=words, typed=words, problem=_SEVERAL)
+    if _ALL_ROOMS.match(words):
+        return ParsedQuestion("rooms", room_bound=RoomBound("at least", 0))
+    if found := _IS_LARGEST.match(words):
+        order = _ORDERS[found["word"].lower()]
+        comparing = Comparing("area", order, (found["what"],), yes_no=True)
+        return ParsedQuestion("compare", comparing=comparing)
     for largest in _LARGEST:
         if found := largest.match(words):
-            order = "less" if _ORDERS[found["word"].lower()] == "less" else "more"
-            return ParsedQuestion("compare", comparing=Comparing("area", order, ()))  # type: ignore[arg-type]
+            return ParsedQuestion("compare", comparing=Comparing("area", _ORDERS[found["word"].lower()], ()))
     if found := _SAME.match(words) or _SHARE.match(words):
         names = tuple(_ARTICLE.sub("", found[part]).strip() for part in ("first", "second"))
         different = found["kind"].lower() == "different"
@@ -155,6 +170,7 @@ def _with_object(found: re.Match[str], quantified: bool) -> ParsedQuestion:
     return ParsedQuestion("rooms", what=what, quantifier=quantifier, room_bound=RoomBound(bound, number))  # type: ignore[arg-type]
 
 
+_SEVERAL = "I check one kind of object per room. Ask for example: 'which rooms have no {thing}?'"
 _NEGATED = "I can't negate a number of objects. Ask for example: 'which rooms have fewer than two {thing}s?'"
 
 

@@ -272,6 +272,7 @@ _INTENTS = (
     Intent("nearest", "NEAREST", target=False),
     Intent("last_seen", "WHERE|WHEN|POSITION", target=True, also="LAST|FIND|WHERE|WHEN|HAPPEN"),
     Intent("search", "WHICH|SHOW|WHAT STILL", target=True),
+    Intent("search", "WHICH|SHOW STILL ANYTHING", target=False),
     Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
@@ -332,6 +333,8 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
     question = next(fitting, None)
     if first != "WHERE" and chunks and chunks[-1].kind in RELATION_OF:
         question = None  # What can I sit on?
+    if first == "WHERE" and target is not None and "ANYTHING" in kinds:
+        question = None  # Where is the thing for the television?
     if first in ("WHAT", "WHICH") and functions[0].kind != "WHERE" and "WHERE" in kinds:
         question = None  # A question within a question: what is in the room where the table is?
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:

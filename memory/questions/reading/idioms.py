@@ -62,6 +62,22 @@ _PAIRS: tuple[tuple[str, str], ...] = (
         "",
     ),
     (r"^(?:for the record|by the way|just curious|quickly|honestly|guess what),? (?=\w)", ""),
+    (r"\b(?P<word>what|where|who|how|when|which)'?s\b(?!')(?= )", r"\g<word> is"),
+    (
+        r"\b(?P<what>(?:the|my|our|his|her|their) (?:\w+ )?\w+)'s (?=(?:gone|still|missing|been|moved|not|there|here|in|on|at)\b)",
+        r"\g<what> is ",
+    ),
+    (r" (?:on|across|over) (?:all|both) (?:the )?(?:levels|floors|storeys|maps)\b", ""),
+    (r"\b(?:something|anything|somewhere|anywhere|a place) (?:\w+ )?to sit(?: on| down)?\b", "a seat"),
+    (
+        r"^how far (?:would|do|does|must|should|will) (?:i|we|you|one|she|he|they) (?:have to |need to )?"
+        r"(?:walk|go|drive|travel|move)? ?(?=from|to)",
+        "how far is it ",
+    ),
+    (
+        r"^when did (?:we|i|you|they) (?:get|receive|acquire) (?P<what>(?:the|my|our|that|this) .+)$",
+        r"when did \g<what> appear",
+    ),
     (r",? (?:or (?:nah|no|not|what)|like everything|i mean everything|you know|innit)$", ""),
     (r"^(?:roughly|approximately|about|around) (?=how )", ""),
     (r"^(?:please )?(?:tell|show) me[,:] (?=\w)", ""),

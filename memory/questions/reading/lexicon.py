@@ -20,8 +20,8 @@ _CLASSES: Mapping[str, str] = {
         weeks ago, how long has it been since, how long is it since, how much time has passed since
     """,
     "SINCE": "since when",
-    "WHAT": "what, whats",
-    "WHICH": "which",
+    "WHAT": "what, whats, what other",
+    "WHICH": "which, which other",
     "WHO": "who, whom, whose",
     "WHY": "why",
     "HOW": "how",
@@ -160,16 +160,16 @@ _CLASSES: Mapping[str, str] = {
         detection, detections, anything, something, everything, thing, things, object, objects, stuff,
         memories, memory, labels, classes, situation, situations, observation, observations, it all, event,
         events, item, items, piece, pieces, entry, entries, record, records, entity, entities, all memories,
-        anything else, something else, everything else
+        anything else, something else, everything else, other things, other objects, other items
     """,
     "PERSON": "he, she, i, you, we, me, us, the robot, robot, they, u, ya",
     "ANYONE": "anyone, anybody, someone, somebody",
     "DET": """
         asset, of class, for class, called, named, labelled, labeled, the, a, an, my, ur, your, our, his,
-        her, their, its, some, teh, other, distinct, another, one of, some of
+        her, their, its, some, teh, distinct, another, one of, some of
     """,
     "ALL": "both, both of, all, every, each, all of, all the, any of the, each of",
-    "ANY": "any, any of",
+    "ANY": "any, any of, any other",
     "POSITION": """
         last place, last position, position of, location of, place of, pose of, coordinates of, whereabouts
         of, spot of, position, location, coordinates, current position of, last known position of, last known
@@ -185,7 +185,7 @@ _CLASSES: Mapping[str, str] = {
     "SIDE_RIGHT": "right of, to the right of, on the right of, on the right side of",
     "SIDE_FRONT": "in front of, ahead of",
     "SIDE_BACK": "behind, in back of, at the back of, beyond",
-    "NEAR": "near, close to, around the, by, at, along, in the vicinity of, nearby to, around",
+    "NEAR": "near, close to, around the, by, at, along, round the, in the vicinity of, nearby to, around",
     "UNDER": "under, underneath, beneath, below, right under, directly under, directly below",
     "ABOVE": "above, right above, directly above",
     "SIDE": """

@@ -43,6 +43,7 @@ _REQUEST = pattern(
     r"|let me know(?! when)"
     r"|any chance(?: that)?(?= you)|do you (?:happen to )?(?:know|remember)"
     r"|(?:can|could|would|will) you (?:please )?(?:tell|remind|inform) me|(?:tell|remind) me"
+    r"|(?:(?:my|our|the|his|her) )?\w+ (?:asks|is asking|asked|wonders|wants to know|would like to know)"
     r"|are you able to (?:tell|remind) me|any idea(?: as to)?|do you have any idea))"
     r"\s+(?=(?:where|when|how|which|who|if|whether|since when|you)\b)"
     r"|^(?:please )?(?:check|see|verify|confirm|find out) (?=(?:if|whether) )"
@@ -51,6 +52,22 @@ _REQUEST = pattern(
 #: *Whether the cat is on the sofa*: the words before the first verb are its subject.
 _WHETHER = pattern(
     r"^(?:if|whether) (?P<subject>[^,;?]+?) (?P<verb>is|are|was|were|has|have|had) (?P<rest>[^,;?]+)$"
+)
+#: *Is it true that the umbrella is gone*.
+_IS_TRUE = pattern(
+    r"^(?:is it (?:true|correct|right)|am i right|are you sure|can you confirm|please confirm|confirm)(?: in thinking)?"
+    r"(?: that)? (?=\w)"
+)
+#: *The keys are on the shelf, aren't they*, and the same without the tag.
+_TAG = pattern(
+    r",? (?:(?:is|are|was|were|do|does|did|has|have|can|could|wo|would)(?:n't| not)? (?:i|it|they|he|she|we|you|there)"
+    r"|right|correct|yes|yeah|true)$"
+)
+_STATED = pattern(
+    r"^(?P<subject>(?:the|my|our|his|her|their|there|your) ?[^,;?]*?) ?\b(?P<verb>is|are|was|were|has|have) (?P<rest>[^,;?]+)$"
+)
+_PUT = pattern(
+    r"^(?:i|we|you) (?:left|put|placed|laid) (?P<what>(?:the|my|our) [^,;?]+?) (?P<place>(?:on|in|under|next to|inside) [^,;?]+)$"
 )
 _ASKS = pattern(r"\b(?:what|where|when|why|which|who|how)\b")
 _HOW_LONG = r"(?P<how>how long|how much time|how many (?:second|minute|hour|day|week)s|what is the time)"
@@ -136,6 +153,7 @@ def reworded(words: str) -> str:
     if asked is not None and rest != words and not _ASKS.search(rest):
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
         rest = f"{asked['verb']} {subject} {asked['rest']}"
+    rest = _asked(rest)
     rest = _SIZED.sub(r"how \g<side> \g<what> in \g<unit>", rest)
     rest = _REMAINING.sub(r"\g<what>", rest)
     rest = _LEFT_OVER.sub(r"\g<what> still", rest)
@@ -147,6 +165,19 @@ def reworded(words: str) -> str:
         how = elapsed["how"] if "many" in elapsed["how"].lower() else "how long"
         rest = f"{how} was {elapsed['what'] or 'it'} there"
     return rest
+
+
+def _asked(words: str) -> str:
+    """Return a statement that asks for a yes as a question: *the keys are on the shelf, aren't they*."""
+    stated = _IS_TRUE.sub("", words, count=1)
+    tagged = _TAG.sub("", stated, count=1)
+    if tagged == words or _ASKS.search(tagged):
+        return words
+    put = _PUT.match(tagged)
+    if put is not None:
+        return f"is {put['what']} {put['place']}"
+    found = _STATED.match(tagged)
+    return words if found is None else f"{found['verb']} {found['subject'].strip()} {found['rest']}"
 
 
 def _direct(words: str) -> str:

@@ -230,6 +230,8 @@ def _plain(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
         found.question, found.kinds = "between" if timed else "search", ("place",)
     if parsed.question == "appeared":
         found.question = "search" if timed else "first_seen"
+    if parsed.question == "first_seen" and timed and parsed.has("APPEAR"):
+        found.question = "new_between"  # When did the parcel arrive yesterday?
     if parsed.question == "pose_to" and parsed.has("NEAREST"):
         _check_origin(found)
         found.nearest, found.radius_m = True, None

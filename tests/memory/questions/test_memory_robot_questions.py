@@ -141,7 +141,7 @@ REFUSED: list[tuple[str, str]] = [
     ("how many kinds of cars are there?", "Kinds of Car are not stored"),
     ("what is in the room where the mug is?", "Mug (memory 6) is in no area that is set"),
     ("how many cars left and how many came?", "one question at a time"),
-    ("how many rooms are there?", "not about rooms"),
+    ("how many rooms are there?", "No areas are set"),
     ("how many doors does the frobnicator have", "I don't understand 'frobnicator'"),
     ("is the mug there in feet?", "fits only a distance"),
     ("how many legs does the mug have?", "'where is the mug?'"),

@@ -135,14 +135,18 @@ def _plainer(chunks: Sequence[Chunk], place: int, store: Vocabulary) -> Aside | 
 
 
 def _split(text: str, store: Vocabulary) -> _Split | None:
-    """Return the longest name of objects in a noun phrase, the last one of equal length."""
+    """Return the longest name of objects at the end of a noun phrase, or else within it."""
     words = text.split()
-    for size in range(len(words), 0, -1):
-        for start in range(len(words) - size, -1, -1):
-            head = " ".join(words[start : start + size])
-            if store.objects(head):
-                after = tuple(word for word in words[start + size :] if word.lower() not in _GENERIC)
-                return _Split(tuple(words[:start]), head, after)
+    ends = [word.lower() for word in words]
+    last = len(words)
+    while last > 1 and ends[last - 1] in _GENERIC:
+        last -= 1
+    suffixes = [(start, last) for start in range(last)]
+    inside = [(start, end) for end in range(last - 1, 0, -1) for start in range(end)]
+    for start, end in (*suffixes, *inside):
+        head = " ".join(words[start:end])
+        if store.objects(head):
+            return _Split(tuple(words[:start]), head, tuple(words[end:last]))
     return None
 
 
@@ -156,9 +160,8 @@ def is_definite(chunks: Sequence[Chunk], place: int) -> bool:
 
 def _is_in_place(chunks: Sequence[Chunk], place: int) -> bool:
     """Return True if the object of a noun phrase already has a room in the question."""
-    return any(chunk.kind == "IN" for chunk in chunks) or any(
-        chunk.kind in PREPOSITIONS for chunk in chunks[place + 1 :]
-    )
+    following = next((chunk.kind for chunk in chunks[place + 1 :] if chunk.kind != "FILLER"), "")
+    return following in PREPOSITIONS or any(chunk.kind == "IN" for chunk in chunks[:place])
 
 
 def _chosen(split: _Split, objects: Sequence[NamedObject]) -> NamedObject | None:

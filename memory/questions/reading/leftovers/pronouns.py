@@ -22,6 +22,8 @@ _OF_PERSONS = ("he", "she", "him", "her")
 _PRONOUNS = (*_OF_PERSONS, "it", "they", "them", "one", "ones", "that", "this", "those", "these")
 #: *There* as a place, not as in *is there*.
 _THERE = pattern(r"(?<!is )(?<!are )(?<!was )(?<!were )\b(?:in |over )?there$")
+#: *The blue one*, of which only the noun is missing.
+_THE_ONE = pattern(r"\b(?P<start>(?:the|another|my) \w+) ones?\b")
 _THEN = pattern(r"\bsince then\b")
 _PAST = pattern(r"^(?:\w+ )?(?:did|was|were|had)\b")
 
@@ -39,6 +41,11 @@ def named_questions(found: Sentences, pronoun: str, store: Vocabulary) -> Iterat
     said = pronoun.lower()
     known = None if said not in _PRONOUNS else _object_of(parts, said in _OF_PERSONS, store)
     if known is None:
+        return
+    if said in ("one", "ones") and _THE_ONE.search(found.question):
+        known = head_of(known, store) or known
+        question = _THE_ONE.sub(rf"\g<start> {known}", found.question)
+        yield Aside(question, f"'{pronoun}' was read as '{known}'. {remark_on(*parts)}")
         return
     article = "a" if said == "one" else "" if said == "ones" else "the"
     name = f"{article} {known}".strip()
