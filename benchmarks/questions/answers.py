@@ -208,6 +208,8 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
         return word in ("yes", "no") and found.holds is (word == "yes")
     if isinstance(found, KindList):
         return word == str(len(found.labels))
+    if isinstance(found, HowMany | Ordering) and found.holds is not None and word in ("yes", "no"):
+        return found.holds is (word == "yes")
     if isinstance(found, Selection) and found.quantifier is not None and word in ("yes", "no"):
         return found.holds is (word == "yes")
     here = (

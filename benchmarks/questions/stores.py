@@ -114,5 +114,6 @@ def _daily_visits(first_ns: int, last_ns: int, count: int) -> tuple[Visit, ...]:
     starts = [first_ns]
     while len(starts) < count - 1 and starts[-1] + _DAY_NS < last_ns - _DAY_NS // 2:
         starts.append(starts[-1] + _DAY_NS)
-    visits = [Visit(start, start + _MINUTE_NS, 1) for start in starts]
-    return (*visits, Visit(last_ns, last_ns, count - len(visits)))
+    share, more = divmod(count, len(starts) + 1)
+    visits = [Visit(start, start + _MINUTE_NS, share) for start in starts]
+    return (*visits, Visit(last_ns, last_ns, share + more))

@@ -248,6 +248,7 @@ class HowMany(Answer):
         by_label, by_state: number of memories of each.
         first_ns, last_ns: first and last observation; ``None`` if there is none.
         past: True if the question is what was there, not what is.
+        holds: whether there are as many as the question says; ``None`` if it says no number.
     """
 
     question: Literal["how_many"] = field(default="how_many", init=False)
@@ -262,8 +263,12 @@ class HowMany(Answer):
     first_ns: int | None
     last_ns: int | None
     past: bool = field(default=False, metadata=OMITTED)
+    holds: bool | None = field(default=None, metadata=OMITTED)
 
     def __str__(self) -> str:
+        return f"{ {True: 'Yes: ', False: 'No: ', None: ''}[self.holds]}{self._numbers()}"
+
+    def _numbers(self) -> str:
         where = "" if self.place == "all maps" else f" in {self.place}"
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if self.first_ns is None or self.last_ns is None:

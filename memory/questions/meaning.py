@@ -176,9 +176,9 @@ class Meanings:
 
         In a place, those that are there count, unless all have left.
         """
-        labels = self._labels().alike(words)
-        same = None if labels else self._labels().synonym(words)
-        labels = labels if same is None else [same]
+        known = self._labels()
+        same = known.synonym(words)
+        labels = known.alike(words) or ([same] if same is not None else known.heads(words))
         if not labels:
             return []
         where = Filter(labels=labels)

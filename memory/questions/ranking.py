@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memory.areas import Area
+from memory.plain_values import OMITTED
 from memory.questions.answers import Answer, between_words
 from memory.questions.boxes import Box, Order, RankMeasure, box_of
 from memory.questions.places import areas_around
@@ -86,6 +87,7 @@ class Ordering(Answer):
         unknown: number of memories without a value, such as a size.
         place: place of the memories, or what distances are measured from, in words.
         between_ns: first and last nanosecond of the observations; ``None`` for all.
+        holds: whether it is the object that the question names; ``None`` if it names none.
     """
 
     question: Literal["ranked"] = field(default="ranked", init=False)
@@ -99,6 +101,7 @@ class Ordering(Answer):
     unknown: int
     place: str
     between_ns: tuple[int, int] | None = None
+    holds: bool | None = field(default=None, metadata=OMITTED)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -110,7 +113,8 @@ class Ordering(Answer):
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if not self.first:
             return f"No memories{what}{self.place}{when}."
-        word = _WORDS[self.measure][self.order == "less"]
+        verdict = {True: "Yes: ", False: "No: ", None: ""}[self.holds]
+        word = f"{verdict}{_WORDS[self.measure][self.order == 'less']}"
         if self.nth > 1:
             word = f"{_ORDINALS[self.nth]} {word.lower()}"
         best = [f"{each} at {point(each.memory.position)}" for each in self.first]

@@ -421,7 +421,12 @@ def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: Repl
     if parsed.distinct:
         return _answer_kinds(questions, parsed)
     found = questions.how_many(parsed.what, **_place(parsed), between_ns=time_of(parsed), kinds=parsed.kinds)
-    return replace(found, past=parsed.past)
+    found = replace(found, past=parsed.past)
+    if parsed.bound is None or not found.memories:
+        return found
+    every = parsed.past or found.between_ns is not None
+    count = found.memories if every else found.by_state.get("present", 0)
+    return replace(found, holds=parsed.bound.holds(count))
 
 
 def _answer_select(
@@ -460,7 +465,14 @@ def _answer_ranked(questions: Questions, parsed: ParsedQuestion, options: ReplyO
     if comparing is not None and comparing.measure == "size" and room is not None and room.area is not None:
         return area_sizes(questions, [room.area], comparing.order, room.map_id, yes_no=False)
     if not parsed.conditions:
-        return answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
+        found = answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
+        named = comparing.choices if comparing is not None else ()
+        ids = {
+            memory.id
+            for each in named
+            for memory in questions.candidates(each, Filter(map_id=parsed.map_id), past=True).memories
+        }
+        return replace(found, holds=any(each.memory.id in ids for each in found.first)) if named else found
     chosen = _answer_select(questions, parsed, options, MOST_RANKED)
     found = answer_ranked(questions, parsed, options.pose, options.kinds, options.k, chosen.memories)
     return replace(found, place=f"{found.place} {' and '.join(chosen.conditions)}")

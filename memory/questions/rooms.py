@@ -14,7 +14,7 @@ from memory.questions.boxes import Order
 from memory.questions.comparisons import Comparison, Side, compared
 from memory.questions.errors import QuestionError
 from memory.questions.places import areas_around, room_meant
-from memory.questions.reading.parsed import ParsedQuestion, Quantifier, RoomBound
+from memory.questions.reading.parsed import ParsedQuestion, Quantifier, CountBound
 from memory.terms import fold
 from memory.types import AWAY, Memory
 from memory.wording.words import listed, name, plural
@@ -87,7 +87,7 @@ def answer_rooms(questions: Questions, parsed: ParsedQuestion) -> RoomList:
         QuestionError: no area is set, or the object is not known.
     """
     areas = _areas(questions, parsed.map_id)
-    bound = parsed.room_bound or RoomBound("at least", 1)
+    bound = parsed.bound or CountBound("at least", 1)
     if parsed.what is None:
         names = tuple(area.name for area in areas)
         return RoomList("", "", None, None, names, ())

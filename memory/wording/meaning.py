@@ -196,10 +196,20 @@ class Labels:
         return None
 
     def category(self, words: str) -> list[str]:
-        """Return the labels of a category such as *vehicle*; none for other words."""
+        """Return the labels of a category such as *vehicle*, or those that end in the words: *dining table*.
+
+        Returns no labels for other words.
+        """
         root = stems(_ALSO.get(words.lower(), words))
         members = next((CATEGORIES[name] for name in CATEGORIES if stems(name) == root), ())
-        return list(dict.fromkeys(label for member in members for label in self.alike(member)))
+        found = list(dict.fromkeys(label for member in members for label in self.alike(member)))
+        return found or self.heads(words)
+
+    def heads(self, words: str) -> list[str]:
+        """Return the labels that end in the words: *dining table* and *coffee table* for *tables*."""
+        root = stems(words)
+        longer = (each for each in self._by_stems if root and len(each) > len(root))
+        return [label for each in longer if each[-len(root) :] == root for label in self._by_stems[each]]
 
     def nearest(self, words: str) -> str | None:
         """Return the label that is a synonym or differs by a misspelling, or ``None``.

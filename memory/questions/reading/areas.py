@@ -10,7 +10,7 @@ from memory.questions.boxes import Order
 from memory.questions.reading.arguments import pattern, time_in
 from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.lexicon import NUMBERS
-from memory.questions.reading.parsed import Bound, ParsedQuestion, RoomBound
+from memory.questions.reading.parsed import Bound, ParsedQuestion, CountBound
 
 _ROOM = r"(?:rooms?|areas?|zones?)"
 _ROOMS = r"(?:rooms|areas|zones)"
@@ -69,12 +69,17 @@ _IS_LARGEST = pattern(rf"^is the (?P<what>.+?) the (?P<word>{_WORDS}) {_ROOM}(?:
 _NEITHER = pattern(rf"^(?:which|what) {_ROOM} (?:has|have|contains?) (?:neither|both|either) ")
 _ALL_ROOMS = pattern(
     rf"^(?:how many {_ROOMS} (?:are there|do you know|are known|does the \w+ have|do (?:we|you|i) have)"
-    rf"|(?:which|what) {_ROOMS} (?:are there|do you know(?: of)?|are known)"
-    rf"|(?:list|name|show|show me) (?:all )?(?:the |your )?{_ROOMS}(?: you know)?)$"
+    rf"|(?:which|what) {_ROOMS} (?:are there|do you know(?: of)?|are known|exist)"
+    rf"|(?:which|what) {_ROOMS}|(?:list|name|show|show me) (?:all )?(?:the |your )?{_ROOMS}(?: you know)?)$"
 )
 _KINDS = pattern(
     r"^(?P<ask>how many|what|which)(?: all)? (?:(?:different|distinct|various) )?(?:kinds?|types?|sorts?) of "
     r"(?P<what>\w+)(?P<rest> .+)?$"
+)
+_ARE_THERE = pattern(
+    r"^(?:(?:is|are|were|was) (?:there|they)|(?:do|did) (?:we|you|i|they) (?:have|own|see)|have (?:we|you|i)(?: got| seen)?)"
+    r"(?: still| only| now)* (?:(?P<quantity>at least|at most|more than|fewer than|less than|exactly) )?"
+    rf"(?P<number>\d+|one|{'|'.join(NUMBERS)}) (?!of\b)\w"
 )
 _ARTICLE = pattern(r"^(?:both )?(?:the|my|our|your|his|her|their|a|an) ")
 _BOUNDS: dict[str, Bound] = {
@@ -113,7 +118,7 @@ def rooms_question(words: str) -> ParsedQuestion | None:
     if _NEITHER.match(words):
         return ParsedQuestion("search", what=words, typed=words, problem=_SEVERAL)
     if _ALL_ROOMS.match(words):
-        return ParsedQuestion("rooms", room_bound=RoomBound("at least", 0))
+        return ParsedQuestion("rooms", bound=CountBound("at least", 0))
     if found := _IS_LARGEST.match(words):
         order = _ORDERS[found["word"].lower()]
         comparing = Comparing("area", order, (found["what"],), yes_no=True)
@@ -131,6 +136,15 @@ def rooms_question(words: str) -> ParsedQuestion | None:
         if found := form.pattern.match(words):
             return _with_object(found, form.quantified)
     return None
+
+
+def count_bound(words: str) -> CountBound | None:
+    """Return the number of *are there at least two mugs*, whose answer is yes or no; ``None`` for others."""
+    found = _ARE_THERE.match(words)
+    if found is None:
+        return None
+    quantity = (found["quantity"] or "at least").lower()
+    return CountBound(_BOUNDS[quantity], _number(found["number"].lower()))
 
 
 def kinds_question(words: str, read: Callable[[str], ParsedQuestion]) -> ParsedQuestion | None:
@@ -167,7 +181,7 @@ def _with_object(found: re.Match[str], quantified: bool) -> ParsedQuestion:
     every = (parts.get("all") or "").lower()
     quantifier = None if not quantified else "any" if every in ("a", "any", "some") else "all"
     what = _ARTICLE.sub("", parts["what"]).strip()
-    return ParsedQuestion("rooms", what=what, quantifier=quantifier, room_bound=RoomBound(bound, number))  # type: ignore[arg-type]
+    return ParsedQuestion("rooms", what=what, quantifier=quantifier, bound=CountBound(bound, number))  # type: ignore[arg-type]
 
 
 _SEVERAL = "I check one kind of object per room. Ask for example: 'which rooms have no {thing}?'"

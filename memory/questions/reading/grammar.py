@@ -66,6 +66,10 @@ RELATION_OF: Mapping[str, Relation] = {
 PREPOSITIONS = frozenset({*RELATION_OF, "NEAR"})
 
 
+#: Words that ask for something else than whether an object is still there.
+_NO_STATES = ("new", "different", "together")
+
+
 class Chunk(NamedTuple):
     """Words of a question.
 
@@ -335,6 +339,8 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
         question = None  # What can I sit on?
     if first == "WHERE" and target is not None and "ANYTHING" in kinds:
         question = None  # Where is the thing for the television?
+    if question == "still_there" and any(each.text.lower() in _NO_STATES for each in functions):
+        question = None  # Is the backpack new?
     if first in ("WHAT", "WHICH") and functions[0].kind != "WHERE" and "WHERE" in kinds:
         question = None  # A question within a question: what is in the room where the table is?
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:

@@ -63,7 +63,7 @@ _CLASSES: Mapping[str, str] = {
     "STAY": """
         got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
         sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
-        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping, end up, ends up, wind up,
+        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping, waiting, end up, ends up, wind up,
         wound up, go off to, went off to, wandered off to, wander off to, run off to, ran off to, curled up,
         curl up, curled, snuggled up, perched, propped up, propped, tucked away, tucked, wedged, dumped,
         strewn, scattered, plonked, stashed away, stashed, stowed away, stowed, sprawled, snoozing, napping,
@@ -224,7 +224,7 @@ _CLASSES: Mapping[str, str] = {
     """,
     "ACT": """
         looking at, walk, walked, walking, run, running, ride, rode, riding, turn, turned, wait, waited,
-        waiting, sleep, slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget,
+        sleep, slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget,
         erase, turn on, turn off, switch on, switch off, use, used, using, opened, close the, eat, ate, cook,
         cooked, swallow, swallowed, wash, washed, buy, bought, break, broke, throw, threw, drop, dropped,
         charge, charged, feed, fed, wear, wore, read, wrote, say, said, talk, talked

@@ -23,8 +23,8 @@ Quantifier = Literal["all", "any", "both", "none"]
 QUANTIFIERS: tuple[Quantifier, ...] = get_args(Quantifier)
 
 
-class RoomBound(NamedTuple):
-    """How many objects a room has to have."""
+class CountBound(NamedTuple):
+    """How many objects there have to be."""
 
     bound: Bound
     number: int
@@ -95,7 +95,7 @@ class ParsedQuestion:
         sides: two counts that are compared.
         conditions: on each object of a list; all must hold.
         quantifier: the question is whether all, both or none of the objects meet the conditions.
-        room_bound: how many of the objects a room has to have, if rooms are asked for.
+        bound: how many of the objects there have to be, or a room has to have, for a yes.
         distinct: the question is how many kinds of objects there are, not how many objects.
         room_of: the place is not ``beside``, but the area that it is in.
         parts: questions that are answered one after the other.
@@ -135,7 +135,7 @@ class ParsedQuestion:
     sides: tuple[ParsedQuestion, ParsedQuestion] | None = None
     conditions: tuple[ObjectCondition, ...] = ()
     quantifier: Quantifier | None = None
-    room_bound: RoomBound | None = None
+    bound: CountBound | None = None
     distinct: bool = False
     room_of: bool = False
     parts: tuple[ParsedQuestion, ...] = ()
@@ -178,7 +178,7 @@ class ParsedQuestion:
             "sides",
             "conditions",
             "parts",
-            "room_bound",
+            "bound",
         )
         found = {
             name: value

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from memory.questions.boxes import Order, RankMeasure
+from memory.questions.reading.arguments import pattern
 from memory.questions.reading.grammar import PREPOSITIONS, Chunk
 from memory.questions.reading.lexicon import ORDINALS, SUPERLATIVES
 
@@ -54,9 +55,10 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "recent": ("last_seen", "more"),
     "recently": ("last_seen", "more"),
 }
+_IS_FIRST = pattern(r"^(?:is|are|was) (?:the|my|our|his|her|their) (?P<what>.+?) (?P<rest>the (?!same\b|first\b|last\b)\w+ .+)$")
 #: Classes that may stand around a superlative.
 _AROUND = frozenset({
-    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "MODAL", "NOUN", "NOW", "OF",
+    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "HERE", "MODAL", "NOUN", "NOW", "OF",
     "PERSON", "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE", "WHICH",
     "WHO", *PREPOSITIONS,
 })  # fmt: skip
@@ -117,10 +119,19 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
     staying = words[-1] == "longest" and not _names(chunks[at + 1 :])
     if staying:
         # "Has been there the longest" is about time, "the longest table" about its shape.
-        if not any(chunk.kind in ("STAY", "THERE") for chunk in rest):
+        if not any(chunk.kind in ("HERE", "STAY", "THERE") for chunk in rest):
             return None
         measure, order = "first_seen", "less"
     return Superlative(measure, order, _nth(chunks[at].text), _means_rooms(rest), staying, rest)
+
+
+def named_winner(words: str) -> tuple[str, str] | None:
+    """Return *sofa* and *what is the biggest thing* of *is the sofa the biggest thing*; ``None`` for others."""
+    found = _IS_FIRST.match(words)
+    if found is None or not any(word in _MEASURES for word in found["rest"].lower().split()):
+        return None
+    rest = found["rest"]
+    return found["what"], f"which {rest[4:]}" if " you " in rest else f"what is {rest}"
 
 
 def measure_of(words: str) -> tuple[RankMeasure, Order]:

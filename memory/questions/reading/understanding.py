@@ -13,7 +13,7 @@ from collections.abc import Collection
 from memory.questions.boxes import SIDES
 from memory.questions.changes import Change
 from memory.questions.errors import QuestionError
-from memory.questions.reading.areas import kinds_question, rooms_question
+from memory.questions.reading.areas import count_bound, kinds_question, rooms_question
 from memory.questions.reading.arguments import ENDS, LATEST, ONLY_POINT, arguments_of, pattern
 from memory.questions.reading.comparing import (
     Comparing,
@@ -48,7 +48,7 @@ from memory.questions.reading.robot import own_place
 from memory.questions.reading.rooms import in_room_of, room_phrase
 from memory.questions.reading.selections.conditions import selection_of
 from memory.questions.reading.selections.conjunctions import drops_a_question, objects_of, several_of
-from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
+from memory.questions.reading.superlatives import LISTS, Superlative, named_winner, superlative_of, who_as_what
 from memory.questions.reading.times import Span
 from memory.types import AWAY, State
 from memory.wording import fold, nearest
@@ -125,7 +125,15 @@ def understand_words(words: str, now_ns: int, names: Collection[str]) -> ParsedQ
     equal = equal_of(words)
     if found is not None or equal is not None:
         return found or ParsedQuestion("compare", comparing=equal)
+    winner = named_winner(words)
+    if winner is not None:
+        ranking = read(winner[1])
+        if ranking.question == "ranked" and ranking.comparing is not None and ranking.problem is None:
+            ranking.comparing.choices = (winner[0],)
+            return ranking
     found = selection_of(plain, now_ns, names, read) or _understand(words, now_ns, names)
+    if found.question == "how_many":
+        found.bound = count_bound(words)
     return found if found.problem is None else objects_of(plain, names, read) or found
 
 
@@ -217,6 +225,9 @@ def _plain(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
         found.changes = _changes_of(parsed)
     if parsed.question == "first_seen" and parsed.has("LONG") and found.past and not parsed.has("HAVE"):
         found.question = "how_often"  # How long was it there?
+    if found.what is None and _text_of(parsed, "ANYTHING").lower() in ("event", "events"):
+        found.kinds = ("event",)
+        found.question = "search" if found.question == "summarise" else found.question
     if found.what is None and parsed.means_objects():
         found.kinds = ("object", "event", "note") if _means_entries(parsed) else ("object", "event")
         found.question = "search" if found.question == "summarise" else found.question

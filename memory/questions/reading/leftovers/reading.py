@@ -25,6 +25,7 @@ from memory.questions.reading.leftovers.pronouns import named_questions, timed_q
 from memory.questions.reading.leftovers.references import (
     with_followed_names,
     with_placed_objects,
+    without_floor,
     without_included,
     without_one,
     without_part_of_room,
@@ -43,6 +44,7 @@ _ID = pattern(r"^#\d+$")
 _RULES = (
     with_followed_names,
     without_included,
+    without_floor,
     without_one,
     without_modifiers,
     with_placed_objects,

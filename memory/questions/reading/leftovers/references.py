@@ -37,6 +37,11 @@ _PARTS = (
     "windowsill",
     "walls",
 )
+_ON_FLOOR = pattern(
+    r"\b(?:(?:standing|lying|sitting|left|placed) (?:about |around )?)?on the (?:(?P<before>[\w ]+?) )?"
+    r"(?P<floor>floor|ground)\b(?: of (?:the )?(?P<after>[\w ]+?)(?=$| that| which))?"
+)
+_LIST = pattern(r"^(?:what|which|anything|is (?:there )?anything|are there any|list|show)\b")
 #: Classes of questions for several objects.
 _LISTING = frozenset({"ALL", "ANY", "COUNT", "NOT", "QUANTITY", "WHICH"})
 #: Clauses of a question whose pronoun means the object of a question before it.
@@ -125,6 +130,19 @@ def without_part_of_room(words: str, store: Vocabulary) -> Aside | None:
         if chunks[start].kind in ("IN", "ON", "NEAR") and single and said in words:
             return Aside(words.replace(said, f"in the {' '.join(room)}", 1), remark_on(said))
     return None
+
+
+def without_floor(words: str, store: Vocabulary) -> Aside | None:
+    """Return *what is lower than 10 cm in the hallway* for *what is on the hallway floor*."""
+    found = _ON_FLOOR.search(words)
+    if found is None or not _LIST.match(words) or store.knows(found["floor"]):
+        return None
+    room = found["before"] or found["after"]
+    if room is not None and not store.is_place(room):
+        return None
+    plain = f"lower than 10 cm{f' in the {room}' if room else ''}"
+    rest = f"{words[: found.start()]}{plain}{words[found.end() :]}"
+    return Aside(rest, f"'{found[0]}' was read as 'less than 10 cm above the floor'.")
 
 
 def without_second_place(words: str, store: Vocabulary) -> Aside | None:
