@@ -266,7 +266,7 @@ class HowMany(Answer):
     holds: bool | None = field(default=None, metadata=OMITTED)
 
     def __str__(self) -> str:
-        return f"{ {True: 'Yes: ', False: 'No: ', None: ''}[self.holds]}{self._numbers()}"
+        return f"{ {True: 'Yes: ', False: 'No: ', None: ''}[self.holds] }{self._numbers()}"
 
     def _numbers(self) -> str:
         where = "" if self.place == "all maps" else f" in {self.place}"

@@ -133,8 +133,10 @@ class Comparison(Answer):
         return f"{start}{tail}{means}{listed(parts, most=len(parts))}{when}{tie}."
 
     def _value(self, value: float) -> str:
-        if self.measure in ("count", "area"):
-            return f"{value:.0f}" if self.measure == "count" else f"{value:.1f} m²"
+        if self.measure == "count":
+            return f"{value:.0f}"
+        if self.measure == "area":
+            return f"{value:.1f} m²"
         return value_words(self.measure, value)
 
     def _tie(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from memory.areas import find_area
+from memory.query import Filter
 from memory.questions.answers import Answer, HowMany
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
@@ -77,18 +78,25 @@ def answer_ranked(
 ) -> Ordering:
     """Answer a superlative; ``among`` are the memories that meet its conditions."""
     comparing = parsed.comparing
-    if comparing is None or comparing.measure == "count":
+    if comparing is None or comparing.measure == "count" or comparing.measure == "area":
         raise QuestionError("measure", "'ranked' needs a measure, such as size or distance")
     if comparing.measure == "distance" and parsed.near is None:
         raise QuestionError("near", "a distance needs a point or an object that it is measured from")
     if among is None and parsed.relation is not None:
         among = answer_related(questions, parsed, pose, MOST_CANDIDATES).memories
-    return questions.ranked(
+    found = questions.ranked(
         comparing.measure, comparing.order, parsed.what, nth=comparing.nth, map_id=parsed.map_id,
         area=parsed.area, near=parsed.near, radius_m=parsed.radius_m, between_ns=time_of(parsed),
         past=parsed.past, kinds=kinds or parsed.kinds, among=among, limit=k,
         without=parsed.beside if isinstance(parsed.beside, int) else None,
     )  # fmt: skip
+    if not comparing.choices:
+        return found
+    # Is the sofa the biggest object?
+    limits = Filter(map_id=parsed.map_id)
+    named = [questions.candidates(each, limits, past=True).memories for each in comparing.choices]
+    ids = {memory.id for memories in named for memory in memories}
+    return replace(found, holds=any(each.memory.id in ids for each in found.first))
 
 
 def time_of(parsed: ParsedQuestion) -> tuple[int, int] | None:
@@ -127,6 +135,8 @@ def answer_comparison(
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
         )
+    if comparing.measure == "area":
+        raise QuestionError("measure", "sizes of areas are compared with each other only")
     if comparing.measure != "count":
         return questions.compare_by(
             comparing.measure,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -31,16 +30,15 @@ from memory.questions.measuring import (
     answer_distance,
     answer_ranked,
     answer_related,
-    area_of,
     time_of,
 )
 from memory.questions.places import circle_of, words_of_place
 from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.relations import MOST_RANKED
-from memory.questions.rooms import answer_rooms, answer_same_room, area_sizes
-from memory.questions.selections.answers import AnswerList, KindList, Selection
-from memory.questions.selections.evaluation import AskedList, ListOptions, answer_selected
+from memory.questions.rooms import answer_rooms, answer_same_room, compared_rooms
+from memory.questions.selections.answers import AnswerList, Selection
+from memory.questions.selections.evaluation import AskedList, ListOptions, answer_kinds, answer_selected
 from memory.questions.sentences import answer_sentence, mention_of, synonyms_note
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
@@ -401,25 +399,9 @@ def _answer_how_often(questions: Questions, parsed: ParsedQuestion, options: Rep
     )
 
 
-def _answer_kinds(questions: Questions, parsed: ParsedQuestion) -> KindList:
-    """Return the labels of what is there, or was seen in a time."""
-    limits = Filter(
-        map_id=parsed.map_id, area=parsed.area, circle=circle_of(parsed.near, parsed.radius_m),
-        between_ns=time_of(parsed), kinds=("object",) if parsed.what is None else None,
-    )  # fmt: skip
-    words, found = questions.candidates(parsed.what, limits, past=parsed.past)
-    if isinstance(parsed.what, str) and questions.label_of(parsed.what) is not None:
-        raise QuestionError(
-            "what",
-            f"Kinds of {parsed.what} are not stored. Ask for example: 'how many {parsed.what}s are there?'",
-        )
-    counts = Counter(memory.label for memory in found)
-    return KindList(words, _limits_in_words(parsed), dict(counts.most_common()))
-
-
 def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
     if parsed.distinct:
-        return _answer_kinds(questions, parsed)
+        return answer_kinds(questions, parsed, _limits_in_words(parsed))
     found = questions.how_many(parsed.what, **_place(parsed), between_ns=time_of(parsed), kinds=parsed.kinds)
     found = replace(found, past=parsed.past)
     if parsed.bound is None or not found.memories:
@@ -449,30 +431,18 @@ def _answer_select(
 
 
 def _answer_compared(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
-    """Compare objects, counts, or rooms by their size."""
-    comparing = parsed.comparing
-    if comparing is not None and comparing.measure in ("area", "size"):
-        rooms = [area_of(questions, each, parsed.map_id) for each in comparing.choices]
-        if comparing.measure == "area" or None not in rooms:
-            names = [room.area for room in rooms if room is not None and room.area is not None]
-            return area_sizes(questions, names, comparing.order, parsed.map_id, yes_no=comparing.yes_no)
+    rooms = compared_rooms(questions, parsed)
+    if rooms is not None:
+        return rooms
     return answer_comparison(questions, parsed, lambda side: reply(questions, side, options).answer)
 
 
 def _answer_ranked(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
-    comparing = parsed.comparing
-    room = area_of(questions, parsed.what, parsed.map_id)
-    if comparing is not None and comparing.measure == "size" and room is not None and room.area is not None:
-        return area_sizes(questions, [room.area], comparing.order, room.map_id, yes_no=False)
+    rooms = compared_rooms(questions, parsed)
+    if rooms is not None:
+        return rooms
     if not parsed.conditions:
-        found = answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
-        named = comparing.choices if comparing is not None else ()
-        ids = {
-            memory.id
-            for each in named
-            for memory in questions.candidates(each, Filter(map_id=parsed.map_id), past=True).memories
-        }
-        return replace(found, holds=any(each.memory.id in ids for each in found.first)) if named else found
+        return answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
     chosen = _answer_select(questions, parsed, options, MOST_RANKED)
     found = answer_ranked(questions, parsed, options.pose, options.kinds, options.k, chosen.memories)
     return replace(found, place=f"{found.place} {' and '.join(chosen.conditions)}")

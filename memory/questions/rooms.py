@@ -13,8 +13,9 @@ from memory.questions.asking import Questions
 from memory.questions.boxes import Order
 from memory.questions.comparisons import Comparison, Side, compared
 from memory.questions.errors import QuestionError
+from memory.questions.measuring import area_of
 from memory.questions.places import areas_around, room_meant
-from memory.questions.reading.parsed import ParsedQuestion, Quantifier, CountBound
+from memory.questions.reading.parsed import CountBound, ParsedQuestion, Quantifier
 from memory.terms import fold
 from memory.types import AWAY, Memory
 from memory.wording.words import listed, name, plural
@@ -140,6 +141,19 @@ def answer_same_room(questions: Questions, parsed: ParsedQuestion) -> SameRoom:
     same = first == second
     names = tuple(tuple(room for _, room in _rooms_of(areas, memory)) for memory in memories)
     return SameRoom(same is (parsed.comparing.order == "same"), tuple(memories), names)
+
+
+def compared_rooms(questions: Questions, parsed: ParsedQuestion) -> Comparison | None:
+    """Return the sizes of the areas that a comparison or superlative names; ``None`` if it names objects."""
+    comparing = parsed.comparing
+    if comparing is None or comparing.measure not in ("area", "size"):
+        return None
+    names = comparing.choices if parsed.question == "compare" else (parsed.what,)
+    rooms = [area_of(questions, each, parsed.map_id) for each in names]
+    if comparing.measure == "size" and (None in rooms or not rooms):
+        return None
+    found = [room.area for room in rooms if room is not None and room.area is not None]
+    return area_sizes(questions, found, comparing.order, parsed.map_id, yes_no=comparing.yes_no)
 
 
 def area_sizes(

@@ -10,7 +10,7 @@ from memory.questions.boxes import Order
 from memory.questions.reading.arguments import pattern, time_in
 from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.lexicon import NUMBERS
-from memory.questions.reading.parsed import Bound, ParsedQuestion, CountBound
+from memory.questions.reading.parsed import Bound, CountBound, ParsedQuestion
 
 _ROOM = r"(?:rooms?|areas?|zones?)"
 _ROOMS = r"(?:rooms|areas|zones)"
@@ -56,7 +56,13 @@ _SAME = pattern(
     rf" in (?:the |one and the )?(?P<kind>same|different) {_ROOM}$"
 )
 _SHARE = pattern(rf"^do (?P<first>.+?) and (?P<second>.+?) share (?:the same |a |one )(?P<kind>){_ROOM}$")
-_ORDERS: dict[str, Order] = {"biggest": "more", "largest": "more", "smallest": "less", "tiniest": "less", "greatest": "more"}
+_ORDERS: dict[str, Order] = {
+    "biggest": "more",
+    "largest": "more",
+    "smallest": "less",
+    "tiniest": "less",
+    "greatest": "more",
+}
 _WORDS = "|".join(_ORDERS)
 _LARGEST = (
     pattern(rf"^(?:what|which)(?: one)?(?: is)?(?: the)? (?P<word>{_WORDS}) {_ROOM}$"),
@@ -77,7 +83,8 @@ _KINDS = pattern(
     r"(?P<what>\w+)(?P<rest> .+)?$"
 )
 _ARE_THERE = pattern(
-    r"^(?:(?:is|are|were|was) (?:there|they)|(?:do|did) (?:we|you|i|they) (?:have|own|see)|have (?:we|you|i)(?: got| seen)?)"
+    r"^(?:(?:is|are|were|was) (?:there|they)|(?:do|did) (?:we|you|i|they) (?:have|own|see)|have (?:we|you"
+    r"|i)(?: got| seen)?)"
     r"(?: still| only| now)* (?:(?P<quantity>at least|at most|more than|fewer than|less than|exactly) )?"
     rf"(?P<number>\d+|one|{'|'.join(NUMBERS)}) (?!of\b)\w"
 )

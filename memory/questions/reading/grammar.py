@@ -398,6 +398,8 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
             landmarks.append(Chunk("NEAREST", chunk.text))
         elif not landmarks and _leaves(chunks[:place]):
             landmarks.append(Chunk("IN", chunk.text))
+        elif before in PREPOSITIONS:
+            unparsed.append(chunk)  # On the stand next to the bed: a place of the place.
         elif target is None:
             target = (place, chunk.text)
         elif not landmarks and before == "NOUN" and chunks[place - 1].kind in _SILENT:

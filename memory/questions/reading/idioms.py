@@ -64,7 +64,8 @@ _PAIRS: tuple[tuple[str, str], ...] = (
     (r"^(?:for the record|by the way|just curious|quickly|honestly|guess what),? (?=\w)", ""),
     (r"\b(?P<word>what|where|who|how|when|which)'?s\b(?!')(?= )", r"\g<word> is"),
     (
-        r"\b(?P<what>(?:the|my|our|his|her|their) (?:\w+ )?\w+)'s (?=(?:gone|still|missing|been|moved|not|there|here|in|on|at)\b)",
+        r"\b(?P<what>(?:the|my|our|his|her|their) (?:\w+ )?\w+)'s (?=(?:gone|still|missing|been|moved|not"
+        r"|there|here|in|on|at)\b)",
         r"\g<what> is ",
     ),
     (r" (?:on|across|over) (?:all|both) (?:the )?(?:levels|floors|storeys|maps)\b", ""),
@@ -246,7 +247,10 @@ _PAIRS: tuple[tuple[str, str], ...] = (
         r"how far is it in \g<unit> ",
     ),
     # Numbers.
-    (r"^(?P<start>(?:is|are) there|do (?:we|you|i) have) (?:only|just) (?=one|two|three|four|five|six|\d)", r"\g<start> exactly "),
+    (
+        r"^(?P<start>(?:is|are) there|do (?:we|you|i) have) (?:only|just) (?=one|two|three|four|five|six|\d)",
+        r"\g<start> exactly ",
+    ),
     (r"(?<!at )\b(?:only |just )?(?:a single time|one single time|the once|one time)\b", "only once"),
     (r"\bhalf (?:a|an) (?P<unit>met(?:re|er)|foot|yard|kilomet(?:re|er))\b", r"0.5 \g<unit>s"),
     (
@@ -311,14 +315,21 @@ _PAIRS: tuple[tuple[str, str], ...] = (
     ),
     # Rooms.
     (
-        r"^(?:does|do) (?P<place>(?:the|our|my) (?!robot\b|household\b|store\b)[\w ]+?) (?:have|contain|hold|include) "
+        r"^(?:does|do) (?P<place>(?:the|our|my) (?!robot\b|household\b|store\b)[\w ]+?) (?:have|contain"
+        r"|hold|include) "
         r"(?P<what>(?:a|an|any|some|more|at least|two|three|four|five|\d+) [\w ]+?)(?: in it| inside)?$",
         r"is there \g<what> in \g<place>",
     ),
     (r"^have (?P<who>we|you|i) got (?=a |an |any |some |the |more )", r"do \g<who> have "),
-    (r"^(?:what|which) is the (?P<room>room|area) with the (?=most|fewest|least)", r"which \g<room> has the "),
+    (
+        r"^(?:what|which) is the (?P<room>room|area) with the (?=most|fewest|least)",
+        r"which \g<room> has the ",
+    ),
     (r"^in how many (?P<rooms>rooms|areas) (?:is|are) there (?=\w)", r"how many \g<rooms> have "),
-    (r"^where (?P<be>is|are) the (?P<what>[\w ]+?) (?:that|which) (?:is|are) not (?=\w)", r"which \g<what> \g<be> not "),
+    (
+        r"^where (?P<be>is|are) the (?P<what>[\w ]+?) (?:that|which) (?:is|are) not (?=\w)",
+        r"which \g<what> \g<be> not ",
+    ),
     (r"\bhow many (?:square met(?:re|er)s|m2|m²|sq\.? ?m) (?:is|are|does|has)\b", "how big is"),
     (r"\bwhich (?:room|area) is (?P<word>\w+er), (?=.* or )", r"which is \g<word>, "),
 )

@@ -63,15 +63,15 @@ _CLASSES: Mapping[str, str] = {
     "STAY": """
         got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
         sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
-        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping, waiting, end up, ends up, wind up,
-        wound up, go off to, went off to, wandered off to, wander off to, run off to, ran off to, curled up,
-        curl up, curled, snuggled up, perched, propped up, propped, tucked away, tucked, wedged, dumped,
-        strewn, scattered, plonked, stashed away, stashed, stowed away, stowed, sprawled, snoozing, napping,
-        dozing, leaning, leaned, leant, lurking, loitering, situated, positioned, installed, docked, stacked,
-        piled up, piled, stuck, attached, laid, lain, put away, put down, set down, left lying, lying around,
-        lying about, laying around, lying here, sitting around, sitting about, standing around, standing
-        about, hanging around, hanging about, hanging up, kicking about, knocking about, knocking around,
-        floating around, keeping, housed, kept locked
+        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping, waiting, end up, ends up,
+        wind up, wound up, go off to, went off to, wandered off to, wander off to, run off to, ran off to,
+        curled up, curl up, curled, snuggled up, perched, propped up, propped, tucked away, tucked, wedged,
+        dumped, strewn, scattered, plonked, stashed away, stashed, stowed away, stowed, sprawled, snoozing,
+        napping, dozing, leaning, leaned, leant, lurking, loitering, situated, positioned, installed, docked,
+        stacked, piled up, piled, stuck, attached, laid, lain, put away, put down, set down, left lying, lying
+        around, lying about, laying around, lying here, sitting around, sitting about, standing around,
+        standing about, hanging around, hanging about, hanging up, kicking about, knocking about, knocking
+        around, floating around, keeping, housed, kept locked
     """,
     "LEFT": "left, leave, leaving",
     "MOVE": """

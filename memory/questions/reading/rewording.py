@@ -55,19 +55,23 @@ _WHETHER = pattern(
 )
 #: *Is it true that the umbrella is gone*.
 _IS_TRUE = pattern(
-    r"^(?:is it (?:true|correct|right)|am i right|are you sure|can you confirm|please confirm|confirm)(?: in thinking)?"
+    r"^(?:is it (?:true|correct|right)|am i right|are you sure|can you confirm|please confirm|confirm)(?: "
+    r"in thinking)?"
     r"(?: that)? (?=\w)"
 )
 #: *The keys are on the shelf, aren't they*, and the same without the tag.
 _TAG = pattern(
-    r",? (?:(?:is|are|was|were|do|does|did|has|have|can|could|wo|would)(?:n't| not)? (?:i|it|they|he|she|we|you|there)"
+    r",? (?:(?:is|are|was|were|do|does|did|has|have|can|could|wo|would)(?:n't| not)? (?:i|it|they|he|she"
+    r"|we|you|there)"
     r"|right|correct|yes|yeah|true)$"
 )
 _STATED = pattern(
-    r"^(?P<subject>(?:the|my|our|his|her|their|there|your) ?[^,;?]*?) ?\b(?P<verb>is|are|was|were|has|have) (?P<rest>[^,;?]+)$"
+    r"^(?P<subject>(?:the|my|our|his|her|their|there|your) ?[^,;?]*?) ?\b(?P<verb>is|are|was|were|has"
+    r"|have) (?P<rest>[^,;?]+)$"
 )
 _PUT = pattern(
-    r"^(?:i|we|you) (?:left|put|placed|laid) (?P<what>(?:the|my|our) [^,;?]+?) (?P<place>(?:on|in|under|next to|inside) [^,;?]+)$"
+    r"^(?:i|we|you) (?:left|put|placed|laid) (?P<what>(?:the|my|our) [^,;?]+?) (?P<place>(?:on|in|under"
+    r"|next to|inside) [^,;?]+)$"
 )
 _ASKS = pattern(r"\b(?:what|where|when|why|which|who|how)\b")
 _HOW_LONG = r"(?P<how>how long|how much time|how many (?:second|minute|hour|day|week)s|what is the time)"

@@ -55,12 +55,15 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "recent": ("last_seen", "more"),
     "recently": ("last_seen", "more"),
 }
-_IS_FIRST = pattern(r"^(?:is|are|was) (?:the|my|our|his|her|their) (?P<what>.+?) (?P<rest>the (?!same\b|first\b|last\b)\w+ .+)$")
+_IS_FIRST = pattern(
+    r"^(?:is|are|was) (?:the|my|our|his|her|their) (?P<what>(?:(?!than\b)\w+ "
+    r")+?)(?P<rest>the (?!same\b|first\b|last\b)\w+ .+)$"
+)
 #: Classes that may stand around a superlative.
 _AROUND = frozenset({
-    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "HERE", "MODAL", "NOUN", "NOW", "OF",
-    "PERSON", "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE", "WHICH",
-    "WHO", *PREPOSITIONS,
+    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "HERE", "MODAL", "NOUN", "NOW",
+    "OF", "PERSON", "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE",
+    "WHICH", "WHO", *PREPOSITIONS,
 })  # fmt: skip
 #: Classes between a superlative and the words that it belongs to.
 _SKIPPED = ("ALL", "DET", "FILLER", "OF")
@@ -126,12 +129,12 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
 
 
 def named_winner(words: str) -> tuple[str, str] | None:
-    """Return *sofa* and *what is the biggest thing* of *is the sofa the biggest thing*; ``None`` for others."""
+    """Return the object and the question of *is the sofa the biggest thing*; ``None`` for others."""
     found = _IS_FIRST.match(words)
     if found is None or not any(word in _MEASURES for word in found["rest"].lower().split()):
         return None
     rest = found["rest"]
-    return found["what"], f"which {rest[4:]}" if " you " in rest else f"what is {rest}"
+    return found["what"].strip(), f"which {rest[4:]}" if " you " in rest else f"what is {rest}"
 
 
 def measure_of(words: str) -> tuple[RankMeasure, Order]:

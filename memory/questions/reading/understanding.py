@@ -48,7 +48,13 @@ from memory.questions.reading.robot import own_place
 from memory.questions.reading.rooms import in_room_of, room_phrase
 from memory.questions.reading.selections.conditions import selection_of
 from memory.questions.reading.selections.conjunctions import drops_a_question, objects_of, several_of
-from memory.questions.reading.superlatives import LISTS, Superlative, named_winner, superlative_of, who_as_what
+from memory.questions.reading.superlatives import (
+    LISTS,
+    Superlative,
+    named_winner,
+    superlative_of,
+    who_as_what,
+)
 from memory.questions.reading.times import Span
 from memory.types import AWAY, State
 from memory.wording import fold, nearest

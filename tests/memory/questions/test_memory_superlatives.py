@@ -196,7 +196,7 @@ def test_what_boxes_do_not_tell_is_refused_or_named(questions: Questions) -> Non
         ("what is the nearest chair in the kitchen?", "needs a point or an object to measure from"),
         ("what is next to the biggest chair?", "'biggest' needs one kind of object or one place"),
         ("what is on the nearest table to the door?", "'nearest' needs a point or an object"),
-        ("is the door the biggest thing?", "'biggest' needs one kind of object or one place"),
+        ("is the door bigger than the biggest thing?", "'bigger' compares two named objects"),
         ("which lamp is the largest?", "The size of lamp is not known"),
         ("what is the largest and tallest thing?", "needs one kind of object or one place"),
     ],

@@ -44,6 +44,11 @@ _CLAUSE = pattern(
     rf"[\s,]+(?:(?P<word>{'|'.join((*_REASONS, *_TIMES))})|(?P<that>that|which|who|whom))? ?\b"
     rf"(?P<subject>{_SUBJECT}) (?P<rest>[^,;?]+)"
 )
+_PURPOSE = pattern(
+    r"(?<=\w),? (?:that|which|so that|so) (?:i|we|he|she|they) (?:have to|has to|need to|needs to|want to"
+    r"|wants to|must)"
+    r" (?:(?!still\b|there\b)[^,;?])+$"
+)
 #: Clauses that change no answer about what is there.
 _CIRCUMSTANCE = pattern(r"(?<=\w),? (?:now that|given that|considering that|seeing (?:that|as)) [^?;]+$")
 #: Pronouns in a question that may mean words of another sentence.
@@ -213,6 +218,14 @@ def _limits_time(part: str, question: str, names: Collection[str]) -> bool:
         return False
     kinds = {chunk.kind for chunk in chunks_of(question, names)}
     return bool(kinds & _TIMED) or not kinds & {"ANYONE", "NOUN"}
+
+
+def without_purpose(words: str) -> Aside | None:
+    """Return a question without its last clause if it says what for, such as *that I have to clean*."""
+    found = _PURPOSE.search(words)
+    if found is None:
+        return None
+    return Aside(words[: found.start()], remark_on(found[0].strip(" ,")))
 
 
 def without_clause(words: str, names: Collection[str]) -> Aside | None:

@@ -103,7 +103,9 @@ def _plainer(chunks: Sequence[Chunk], place: int, store: Vocabulary) -> Aside | 
     """Return the name of an object in place of a noun phrase, with a remark on its other words."""
     text = chunks[place].text
     split = _split(text, store)
-    if split is None or split.after:
+    if split is None:
+        return _mentioned(chunks, place, store)
+    if split.after:
         return None
     room = next(
         (
@@ -132,6 +134,25 @@ def _plainer(chunks: Sequence[Chunk], place: int, store: Vocabulary) -> Aside | 
         return Aside(split.head, f"'{text}' was read as '{split.head}'.")
     quoted = ", ".join(f"'{word}'" for word in unread)
     return Aside(split.head, f"{quoted} {'is' if len(unread) == 1 else 'are'} not stored and not considered.")
+
+
+def _mentioned(chunks: Sequence[Chunk], place: int, store: Vocabulary) -> Aside | None:
+    """Return *door* for *at the front door*, if only the captions of some memories have a door."""
+    *said, last = chunks[place].text.split()
+    before = next(
+        (chunk.kind for chunk in reversed(chunks[:place]) if chunk.kind not in ("DET", "FILLER")), ""
+    )
+    who = any(chunk.kind in ("ANYONE", "WHO") for chunk in chunks)
+    if (
+        not said
+        or not who
+        or before != "NEAR"
+        or any(_chooses(word, store) for word in said if word.lower() != "front")
+    ):
+        return None
+    if store.mentions(chunks[place].text) or not store.mentions(last):
+        return None
+    return Aside(last, f"'{' '.join(said)}' is not stored and not considered.")
 
 
 def _split(text: str, store: Vocabulary) -> _Split | None:

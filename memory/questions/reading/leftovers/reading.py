@@ -18,6 +18,7 @@ from memory.questions.reading.leftovers.asides import (
     sentences_of,
     without_clause,
     without_owners,
+    without_purpose,
 )
 from memory.questions.reading.leftovers.keywords import without_free_words
 from memory.questions.reading.leftovers.modifiers import without_modifiers
@@ -76,9 +77,9 @@ def _read(words: str, now_ns: int, store: Vocabulary) -> ParsedQuestion:
         found = _of_sentences(words, sentences, now_ns, store)
         if found is not None:
             return found
-    owner = without_owners(words, names, store.knows)
-    if owner is not None:
-        return _with_remark(owner, now_ns, store)
+    certain = without_purpose(words) or without_owners(words, names, store.knows)
+    if certain is not None:
+        return _with_remark(certain, now_ns, store)
     error: QuestionError | None = None
     try:
         plain = understand_words(words, now_ns, names)
