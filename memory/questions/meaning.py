@@ -234,6 +234,11 @@ class Meanings:
         """
         if meant.ids is None and meant.filter.between_ns is not None and not newest_first:
             return self._store.find_seen(meant.filter, limit=limit, vectors=False)[0]
+        if meant.ids is None and meant.how == "text" and meant.filter.text is not None:
+            # A pump "next to bed 1" is no bed 1.
+            most = None if limit is None else max(limit, _MOST_DESCRIBED) * 8
+            found = self._store.find(meant.filter, newest_first=newest_first, limit=most, vectors=False)
+            return [memory for memory in found if is_subject(meant.filter.text, memory)][:limit]
         if meant.ids is None:
             return self._store.find(meant.filter, newest_first=newest_first, limit=limit, vectors=False)
         memories = self._store.get(meant.ids)
@@ -267,7 +272,11 @@ def is_subject(words: str, memory: Memory) -> bool:
     """Return True if words name a memory, not a detail of its caption; notes are about all of their words."""
     if not memory.label or memory.kind == "note":
         return True
-    return set(stems(subject_of(words))) <= {*stems(memory.label), *stems(subject_of(memory.caption or ""))}
+    wanted = set(stems(subject_of(words)))
+    label, caption = stems(memory.label), stems(subject_of(memory.caption or ""))
+    if wanted <= set(label) and label[-1] not in wanted:
+        return wanted <= set(caption)  # A patient alarm is no patient.
+    return wanted <= {*label, *caption}
 
 
 def is_id(what: What) -> TypeGuard[int]:

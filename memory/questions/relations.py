@@ -420,6 +420,7 @@ class SpatialQuestions:
         meant = self._meanings.of(what, map_id, area=area)
         found = self._meanings.memories(meant, newest_first=True, limit=MOST_LANDMARKS)
         boxes = [(memory, box) for memory in found if (box := box_of(memory)) is not None]
+        boxes = [pair for pair in boxes if pair[0].kind != "event"] or boxes
         return [pair for pair in boxes if pair[0].state not in AWAY] or boxes
 
     def _candidates(

@@ -25,6 +25,7 @@ from memory.questions.changes import MOST_NEW, FirstSeen, Happened, first_seen_i
 from memory.questions.errors import QuestionError
 from memory.questions.matching.labels import match_labels
 from memory.questions.matching.landmarks import OF_ONE, Surroundings, located
+from memory.questions.meaning import is_subject
 from memory.questions.measuring import (
     answer_comparison,
     answer_distance,
@@ -157,7 +158,12 @@ def _landmark_memories(questions: Questions, parsed: ParsedQuestion) -> list[Mem
     if seen.memory is None and isinstance(beside, str) and parsed.question != "ranked":
         # A person at the door is near the door; the sentence names the person.
         mention = mention_of(questions, beside)
-        return seen if mention is None or mention.position is None else [mention]
+        same = mention is not None and isinstance(parsed.what, str) and is_subject(parsed.what, mention)
+        # Of the beds, only one may be "by the window", so it does not show where the window is.
+        person = same and mention is not None and mention.kind == "event"
+        if mention is None or mention.position is None or (same and not person):
+            return seen
+        return [mention]
     if seen.memory is None or parsed.question not in OF_ONE or not isinstance(beside, str):
         return seen if seen.memory is None else [seen.memory]
     # Of several doors, the one with the requested object near it is meant.

@@ -114,7 +114,7 @@ def _caption_sentence(questions: Questions, parsed: ParsedQuestion, found: Answe
     if not isinstance(what, str) or not isinstance(found, Happened | HowMany | Related | SearchResult):
         return ""
     plain = isinstance(found, Happened | SearchResult) and " " not in what and not parsed.typed
-    named = questions.label_of(what) or questions.synonym_of(what) or " or " in found.what
+    named = questions.label_of(what) or questions.synonym_of(what) or questions.category_of(what)
     if not (parsed.described or plain) or named:
         return ""
     return f" '{what}' is a description in captions; other properties are not stored."

@@ -68,6 +68,14 @@ _PAIRS: tuple[tuple[str, str], ...] = (
         r"|there|here|in|on|at)\b)",
         r"\g<what> is ",
     ),
+    (r"(?<=\b(?:is|me) )(?:over|down|up|out|back|outside) (?=(?:in|on|at|by) )", ""),
+    (r"(?<=have )(?:over|down|up|out|back) (?=(?:in|on|at|by) )", ""),
+    (
+        r",? (?:and|with|including) (?:their|its|the) (?:locations?|positions?|places?|coordinates"
+        r"|whereabouts)$",
+        "",
+    ),
+    (r"^(?P<have>(?:do|have) (?:we|you|i) .+) available$", r"\g<have>"),
     (r" (?:on|across|over) (?:all|both) (?:the )?(?:levels|floors|storeys|maps)\b", ""),
     (r"\b(?:something|anything|somewhere|anywhere|a place) (?:\w+ )?to sit(?: on| down)?\b", "a seat"),
     (
