@@ -267,7 +267,9 @@ def _is_known(said: Sequence[Chunk], clause: re.Match[str]) -> bool:
         return True
     if clause["word"] is not None:
         return False
-    subject = next(place for place, chunk in enumerate(said) if chunk.kind == "PERSON")
+    subject = next((place for place, chunk in enumerate(said) if chunk.kind == "PERSON"), None)
+    if subject is None:
+        return True
     verb = next((chunk.kind for chunk in said[subject + 1 :] if chunk.kind not in _AUXILIARY), "")
     return verb in ("", "STAY", *PREPOSITIONS)
 

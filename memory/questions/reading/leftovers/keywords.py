@@ -49,8 +49,8 @@ def without_free_words(words: str, store: Vocabulary) -> Aside | None:
     """Return a question about the only known object of free words; ``None`` for other questions."""
     chunks = chunks_of(words, store.names())
     said = {word.strip(",;").lower() for word in words.split()}
-    if any(character.isdigit() for character in words.replace(time_in(words) or "", "")):
-        return None  # Points and numbers limit an answer.
+    if "? " in words or any(character.isdigit() for character in words.replace(time_in(words) or "", "")):
+        return None  # Points and numbers limit an answer, and another question has its own.
     if not {chunk.kind for chunk in chunks} <= _FREE or said & _OTHER:
         return None
     nouns = [place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN"]

@@ -52,7 +52,8 @@ _IT = pattern(r"\b(?:it|them|they)\b(?! true| correct)")
 def with_followed_names(words: str, store: Vocabulary) -> Aside | None:
     """Return several questions with the object of the first one in place of *it* in the others."""
     first, *others = _QUESTIONS.split(words)
-    names = {head_of(chunk.text, store) for chunk in chunks_of(first, store.names()) if chunk.kind == "NOUN"}
+    chunks = chunks_of(first.rstrip("?"), store.names())
+    names = {head_of(chunk.text, store) for chunk in chunks if chunk.kind == "NOUN"}
     names -= {None, *(name for name in names if name is not None and store.is_place(name))}
     if not others or len(names) != 1 or not any(_IT.search(other) for other in others):
         return None
