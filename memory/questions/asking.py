@@ -26,7 +26,7 @@ from memory.questions.answers import (
 from memory.questions.changes import Happened, changed_since, only_of
 from memory.questions.counting import tally, tally_of
 from memory.questions.driving import pose_to
-from memory.questions.meaning import Meanings, Target, What, is_subject
+from memory.questions.meaning import Meanings, Target, What
 from memory.questions.places import circle_of, words_of_place
 from memory.questions.reading.leftovers.reading import read_question
 from memory.questions.reading.parsed import ParsedQuestion
@@ -321,10 +321,7 @@ class Questions(SpatialQuestions):
             meant = Target("", "text", wanted)
         else:
             meant = self._meanings.of(what, map_id, between_ns, circle, area)
-        if meant.how == "text" and what is not None:
-            memories = self._meanings.memories(meant, newest_first=False)
-            found = tally_of(memory for memory in memories if is_subject(meant.filter.text or "", memory))
-        elif meant.ids is None:
+        if meant.ids is None and (meant.how != "text" or what is None):
             found = tally(self._store, meant.filter)
         else:
             found = tally_of(self._meanings.memories(meant, newest_first=False))

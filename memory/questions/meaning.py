@@ -232,15 +232,15 @@ class Meanings:
 
         Merged memories are ordered by their visits within ``between_ns``.
         """
-        if meant.ids is None and meant.filter.between_ns is not None and not newest_first:
-            return self._store.find_seen(meant.filter, limit=limit, vectors=False)[0]
-        if meant.ids is None and meant.how == "text" and meant.filter.text is not None:
-            # A pump "next to bed 1" is no bed 1.
-            most = None if limit is None else max(limit, _MOST_DESCRIBED) * 8
-            found = self._store.find(meant.filter, newest_first=newest_first, limit=most, vectors=False)
-            return [memory for memory in found if is_subject(meant.filter.text, memory)][:limit]
         if meant.ids is None:
-            return self._store.find(meant.filter, newest_first=newest_first, limit=limit, vectors=False)
+            text = meant.filter.text if meant.how == "text" else None
+            # A pump "next to bed 1" is no bed 1, so more memories are read than are returned.
+            most = limit if text is None or limit is None else max(limit, _MOST_DESCRIBED) * 8
+            if meant.filter.between_ns is not None and not newest_first:
+                found = self._store.find_seen(meant.filter, limit=most, vectors=False)[0]
+            else:
+                found = self._store.find(meant.filter, newest_first=newest_first, limit=most, vectors=False)
+            return [memory for memory in found if text is None or is_subject(text, memory)][:limit]
         memories = self._store.get(meant.ids)
         if meant.filter.circle is not None:
             x, y, radius = meant.filter.circle

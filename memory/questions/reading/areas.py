@@ -76,7 +76,8 @@ _NEITHER = pattern(rf"^(?:which|what) {_ROOM} (?:has|have|contains?) (?:neither|
 _ALL_ROOMS = pattern(
     rf"^(?:how many {_ROOMS} (?:are there|do you know|are known|does the \w+ have|do (?:we|you|i) have)"
     rf"|(?:which|what) {_ROOMS} (?:are there|do you know(?: of)?|are known|exist)"
-    rf"|(?:which|what|how many) {_ROOMS}|(?:list|name|show|show me) (?:all )?(?:the |your )?{_ROOMS}(?: you know)?)$"
+    rf"|(?:which|what|how many) {_ROOMS}"
+    rf"|(?:list|name|show|show me) (?:all )?(?:the |your )?{_ROOMS}(?: you know)?)$"
 )
 _KINDS = pattern(
     r"^(?P<ask>how many|what|which)(?: all)? (?:(?:different|distinct|various) )?(?:kinds?|types?|sorts?) of "
