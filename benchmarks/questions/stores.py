@@ -105,7 +105,7 @@ def _time(text: str) -> int:
 def _daily_visits(first_ns: int, last_ns: int, count: int) -> tuple[Visit, ...]:
     """Spread observations over a visit per day, the first and the last included.
 
-    What was seen on one day only was there all the time between.
+    An object that was seen on one day only was there all the time between.
     """
     if count == 1:
         return ()

@@ -60,7 +60,7 @@ class RoomList(Answer):
 
 @dataclass(frozen=True)
 class SameRoom(Answer):
-    """Whether two objects are in one area.
+    """Areas of two objects, and the answer whether they share one.
 
     Attributes:
         holds: the answer to the question.

@@ -21,7 +21,7 @@ _GONE = (
 )
 _THING = r"(?:objects?|things?|items?|entries|entry|memories|memory|entity|entities|one|ones)"
 _WHOLE_PLACE = r"(?:(?:the|your) )?(?:memory|store|database|map|flat|house|home|office|building)"
-#: What people swallow: the store does not know whether they did.
+#: Medicine that people swallow, which the store does not know.
 _DOSE = (
     r"(?:(?:my|the|his|her|their|any|all|some|enough) )*(?:\w+ "
     r")?(?:pills?|tablets?|medicines?|medications?|meds"
@@ -54,7 +54,7 @@ _SIZE_OF = pattern(
     rf"(?=\w)"
 )
 _PAIRS: tuple[tuple[str, str], ...] = (
-    # Words that say nothing about what is asked.
+    # Words without a meaning for the question.
     (
         r",? \b(?:on earth|the (?:bloody )?(?:hell|heck|devil)|in the world|for (?:god|goodness|heaven"
         r"|pete)'?s"
@@ -105,7 +105,7 @@ _PAIRS: tuple[tuple[str, str], ...] = (
         r"\g<asked>",
     ),
     (rf"{_YES_NO},? and,? if (?:so|yes|it is|there is|there are),? [^?]*$", r"\g<asked>"),
-    # Where it was is there.
+    # The place of the last observation is "there".
     (
         r"\bstill (?:exactly |right )?(?:(?:at|in|on) (?:the (?:same |very )?)?(?:place|position|spot"
         r"|location) )?"
@@ -121,7 +121,7 @@ _PAIRS: tuple[tuple[str, str], ...] = (
     ),
     (r"\bwhat(?:ever)? (?:has |have )?(?:become|became) of\b", "what happened to"),
     (r"\bwhatever happened (?:to|with)\b", "what happened to"),
-    # What is at a place, by who left it or takes it away.
+    # Objects at a place, by the person who left them or takes them away.
     (
         rf"^what(?: all| else)? (?:do|should|must|would|will) {_PERSON} (?:have to |need to |want to )?"
         r"(?:take|clear|move|get|lift|remove|tidy)(?: away)? (?:off of|off|from) (?=\w)",

@@ -30,7 +30,7 @@ _NARROWING = frozenset({
     "COMPARE", "COUNT", "LAST", "NOT", "QUANTITY", "SHOW", "SUPERLATIVE", "WHAT", "WHEN", "WHERE", "WHICH",
 })  # fmt: skip
 _THERE_IS = pattern(r"^there(?:'s|'re| (?:is|are|was|were|will|has|have))\b")
-#: *Could I borrow a drill?*: what is asked follows in another sentence.
+#: *Could I borrow a drill?*: the question follows in another sentence.
 _REQUEST = pattern(
     r"^(?:can|could|may|might|would it be okay if|is it ok if) (?:i|we) (?:please )?(?:borrow|use|have"
     r"|take|get|grab)\b"
@@ -49,7 +49,7 @@ _PURPOSE = pattern(
     r"|wants to|must)"
     r" (?:(?!still\b|there\b)[^,;?])+$"
 )
-#: Clauses that change no answer about what is there.
+#: Clauses that change no answer about present objects.
 _CIRCUMSTANCE = pattern(r"(?<=\w),? (?:now that|given that|considering that|seeing (?:that|as)) [^?;]+$")
 #: Pronouns in a question that may mean words of another sentence.
 _PRONOUN = pattern(r"\b(?:it(?! true| correct)|its|them|they|he|she|him|hers|theirs|ones?)\b(?! of\b)")
@@ -221,7 +221,7 @@ def _limits_time(part: str, question: str, names: Collection[str]) -> bool:
 
 
 def without_purpose(words: str) -> Aside | None:
-    """Return a question without its last clause if it says what for, such as *that I have to clean*."""
+    """Return a question without its last clause if that names a purpose: *that I have to clean*."""
     found = _PURPOSE.search(words)
     if found is None:
         return None

@@ -149,7 +149,7 @@ def without_floor(words: str, store: Vocabulary) -> Aside | None:
 def without_second_place(words: str, store: Vocabulary) -> Aside | None:
     """Return *what is on the night stand* for *what is on the night stand next to her bed*.
 
-    The first landmark must be a single object, so that the second one only says which one it is.
+    The first landmark must be a single object, so that the second one adds nothing.
     """
     chunks = chunks_of(words, store.names())
     nouns = [place for place, chunk in enumerate(chunks) if chunk.kind == "NOUN"]
