@@ -48,6 +48,7 @@ _WHICH_OF = pattern(
     rf"\bwhich (?:one )?of (?:the|my|our|these|those) (?:two|2|three|3|four|4) (?P<what>[\w ]+?) "
     rf"(?P<verb>is|are|was|were|stands|lies|sits) (?:the )?(?P<word>{'|'.join(_SUPERLATIVES)})\b"
 )
+_OF_SO_MANY = pattern(r"\bwhich (?:one )?of the (?:two|three|four|five|six|\d+) (?=\w)")
 _SIZE_OF = pattern(
     rf"^(?:(?:what|whats|what's) ?(?:is |was )?|(?:state|give|report|tell|list|specify)(?: me)? )"
     rf"(?:the |its )?(?:exact |overall |total |approximate |maximum )?(?P<side>{'|'.join(_MEASURES)}) of "
@@ -254,6 +255,16 @@ _PAIRS: tuple[tuple[str, str], ...] = (
         r"(?=from|between)",
         r"how far is it in \g<unit> ",
     ),
+    (r"\b(?:was |were )?last seen (?:the )?longest ago\b", "was seen least recently"),
+    (
+        r"^(?:is|are) (?P<what>(?:the|my|our|his|her|their) [\w ]+?) back(?: yet| again| now)?$",
+        r"is \g<what> still there",
+    ),
+    (
+        r"^(?:(?:is|was) there )?(?:any|some|a) (?:sign|trace)s? of (?P<what>(?:the|my|our|his|her|their) "
+        r".+)$",
+        r"is \g<what> still there",
+    ),
     # Numbers.
     (
         r"^(?P<start>(?:is|are) there|do (?:we|you|i) have) (?:only|just) (?=one|two|three|four|five|six|\d)",
@@ -352,6 +363,7 @@ def plainer(words: str) -> str:
     words = _WHICH_OF.sub(
         lambda found: f"which {found['what']} {found['verb']} {_SUPERLATIVES[found['word'].lower()]}", words
     )
+    words = _OF_SO_MANY.sub("which of the ", words)
     words = _SIZE_OF.sub(lambda found: f"how {_MEASURES[found['side'].lower()]} is ", words)
     return " ".join(words.split())
 

@@ -56,7 +56,7 @@ from memory.questions.reading.superlatives import (
     who_as_what,
 )
 from memory.questions.reading.times import Span
-from memory.types import AWAY, State
+from memory.types import AWAY, Kind, State
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
 
@@ -235,7 +235,7 @@ def _plain(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
         found.kinds = ("event",)
         found.question = "search" if found.question == "summarise" else found.question
     if found.what is None and parsed.means_objects():
-        found.kinds = ("object", "event", "note") if _means_entries(parsed) else ("object", "event")
+        found.kinds = _kinds_of(_text_of(parsed, "ANYTHING").lower())
         found.question = "search" if found.question == "summarise" else found.question
     timed = found.between is not None or found.since is not None
     if parsed.question == "visited":
@@ -333,9 +333,13 @@ def _is_now(parsed: Parse) -> bool:
     )
 
 
-def _means_entries(parsed: Parse) -> bool:
-    """Return True for *entries*, which notes are too."""
-    return _text_of(parsed, "ANYTHING").lower() in ("entry", "entries", "record", "records")
+def _kinds_of(words: str) -> tuple[Kind, ...]:
+    """Return the kinds of memories that *objects* and *entries* mean; persons who moved are events."""
+    return (
+        ("object", "event", "note")
+        if words in ("entry", "entries", "record", "records")
+        else ("object", "event")
+    )
 
 
 def _marked(parsed: Parse) -> tuple[State, ...] | None:

@@ -24,6 +24,7 @@ _PRONOUNS = (*_OF_PERSONS, "it", "they", "them", "one", "ones", "that", "this", 
 _THERE = pattern(r"(?<!is )(?<!are )(?<!was )(?<!were )\b(?:in |over )?there$")
 #: *The blue one*, of which only the noun is missing.
 _THE_ONE = pattern(r"\b(?P<start>(?:the|another|my) \w+) ones?\b")
+_WHICH_ONE = pattern(r"\bwhich (?:one|of them|ones)\b")
 _THEN = pattern(r"\bsince then\b")
 _PAST = pattern(r"^(?:\w+ )?(?:did|was|were|had)\b")
 
@@ -40,7 +41,7 @@ def named_questions(found: Sentences, pronoun: str, store: Vocabulary) -> Iterat
     parts = (*found.topics, *found.statements)
     said = pronoun.lower()
     known = None if said not in _PRONOUNS else _object_of(parts, said in _OF_PERSONS, store)
-    if known is None:
+    if known is None or _WHICH_ONE.search(found.question):
         return
     if said in ("one", "ones") and _THE_ONE.search(found.question):
         known = head_of(known, store) or known
