@@ -66,6 +66,7 @@ def sentence_of(questions: Questions, text: str) -> str:
         ("I was out yesterday. Was the ladder here?", "was the ladder here yesterday"),
         ("I was here two days ago. What is new since then?", "what is new since two days ago"),
         ("Could I borrow a ladder? Where is it?", "where is the ladder"),
+        ("I'm looking for the ladder, it was in the study this morning", "I'm looking for the ladder"),
         # Modifiers of a single object, or those that a caption has.
         ("where is my trusty old ladder", "where is my ladder"),
         ("where is the house ladder", "where is the ladder"),

@@ -35,6 +35,10 @@ _REQUEST = pattern(
     r"^(?:can|could|may|might|would it be okay if|is it ok if) (?:i|we) (?:please )?(?:borrow|use|have"
     r"|take|get|grab)\b"
 )
+_WANTS = pattern(
+    r"^(?:i|we)(?:'m| am|'re| are)? (?:looking for|can't find|cannot find|can not find|need "
+    r"to find|searching for) "
+)
 #: Words that begin a clause: of reasons, and of times.
 _REASONS = ("because", "cause", "'cause", "cuz", "so that", "so", "as", "in case", "although", "though")
 _TIMES = ("while", "before", "after", "until", "till", "since")
@@ -138,6 +142,11 @@ def sentences_of(words: str, names: Collection[str]) -> Sentences | None:
     found: dict[str, list[str]] = {"question": [], "statement": [], "topic": []}
     for kind, start, end in parts:
         found[kind].append(words[start:end])
+    if not found["question"] and len(parts) > 1:
+        # "I'm looking for the mug, it was here" asks for the mug.
+        wanted = [part for part in found["statement"] if _WANTS.match(part)]
+        found["question"] = wanted[:1]
+        found["statement"] = [part for part in found["statement"] if part not in wanted[:1]]
     if len(found["question"]) != 1 or len(parts) == 1:
         return None
     topics = tuple(found["topic"])
