@@ -3,10 +3,9 @@
     python -m benchmarks.questions.answers
     python -m benchmarks.questions.answers --show wrong
 
-Stores: a flat over three weeks (``sets/home_store.txt``), the town of ``recall demo``, and three real drives
-(:mod:`benchmarks.questions.drives`). The sets ``held-out``, ``fresh``, ``ranked``, ``later`` and ``visitor``
-are about the first two, ``papers`` and ``speakers`` about all, ``reader`` and those after it about the flat.
-Each line of ``sets/*.txt`` is a question and the answers that are accepted, separated by spaces:
+Stores (:mod:`benchmarks.questions.stores`): a flat over three weeks, an office over two, the town of ``recall
+demo``, and three real drives. The file ``sets/NAME_STORE.txt`` has the questions of the set *NAME* about a
+store. Each line is a question and the answers that are accepted, separated by spaces:
 
     at:KEY            the answer is about this memory (a key of the store, ``Label`` or ``Label@x,y``)
     set:KEY,KEY?      the answer lists exactly these; a question mark marks an optional one, ``*`` any summary
@@ -23,14 +22,11 @@ An answer is *refused* if it is an error or says that nothing is remembered, els
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,10 +35,8 @@ import torch
 from benchmarks.lib.environment import data_root
 from benchmarks.lib.options import asked, common_parser, parse
 from benchmarks.lib.results import result, save, show, table
-from benchmarks.questions.drives import drives_store
+from benchmarks.questions.stores import all_stores, files_of
 from memory import Filter, Memory, MemoryStore
-from memory.cli import main as recall
-from memory.exchange.times import parse_time
 from memory.questions import Questions
 from memory.questions.answers import (
     Changed,
@@ -54,24 +48,12 @@ from memory.questions.answers import (
     WhenLeft,
 )
 from memory.questions.comparisons import Comparison, Distance, Related
-from memory.questions.ranking import Ordering
+from memory.questions.ranking import LENGTHS, Ordering
 from memory.questions.replying import Reply, ReplyOptions, reply
-from memory.questions.selections.answers import AnswerList, Selection
-from memory.types import AWAY, Visit
+from memory.questions.rooms import RoomList, SameRoom
+from memory.questions.selections.answers import AnswerList, KindList, Selection
+from memory.types import AWAY
 
-SETS = Path(__file__).parent / "sets"
-HOME_NOW_NS = parse_time("2026-03-20T18:00:00Z")
-_DAY_NS = 86_400 * 10**9
-_MINUTE_NS = 60 * 10**9
-#: Rooms of the flat: x0, y0, x1, y1 in metres.
-_ROOMS = {
-    "kitchen": (-2.0, -2.5, 3.5, 2.5),
-    "living room": (5.5, -3.0, 12.0, 4.0),
-    "bedroom": (5.5, 5.5, 12.0, 10.5),
-    "bathroom": (-2.0, 5.5, 3.0, 10.5),
-    "hallway": (2.5, 2.5, 5.5, 6.0),
-    "balcony": (14.0, -2.0, 18.0, 2.0),
-}
 #: Longest list of an answer, and distance of ``Label@x,y`` from a memory, in metres.
 _MOST, _SAME_M = 50, 0.3
 
@@ -100,20 +82,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = common_parser(__doc__, "answers", quick="without the drives")
     parser.add_argument("--show", choices=("wrong", "refused", "right"), help="also print these answers")
     options = parse(parser, arguments)
-    found: dict[str, list[Judged]] = {name: [] for name in _ROWS}
-    stores = {"home": home_store, "town": town_store, "drives": drives_store}
-    for store_name, opened in stores.items():
+    found: dict[str, list[Judged]] = {}
+    for store_name, opened in all_stores().items():
         if store_name == "drives" and (options.quick or not data_root().is_dir()):
             print("skipped the drives, which need real data: set SPARSIGHT_DATA", file=sys.stderr)
             continue
         with opened() as (store, keys, now_ns):
-            for row, file in ((store_name, store_name), *((row, f"{row}_{store_name}") for row in _ASIDE)):
-                path = SETS / f"{file.replace('-', '_')}.txt"
-                if path.exists():
-                    found[row] += judge_all(store, keys, now_ns, read_cases(path))
-    rows = [{"set": name, **_shares(judged)} for name, judged in found.items() if judged]
-    tuned = [each for name in stores for each in found[name]]
-    rows.insert(len(rows) - sum(bool(found[row]) for row in _ASIDE), {"set": "together", **_shares(tuned)})
+            for name, path in files_of(store_name).items():
+                found.setdefault(name, []).extend(judge_all(store, keys, now_ns, read_cases(path)))
+    found = {name: found[name] for name in sorted(found, key=_order)}
+    tuned = [each for name in _TUNED for each in found.get(name, [])]
+    rows = [{"set": name, **_shares(judged)} for name, judged in found.items()]
+    rows.insert(sum(name in _TUNED for name in found), {"set": "together", **_shares(tuned)})
     for each in [each for judged in found.values() for each in judged]:
         if each.verdict == options.show and not options.json:
             print(f"{each.case.question}\n    {each.sentence}")
@@ -124,23 +104,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-#: Sets that the grammar was not written for when they were first asked.
+#: Sets that the grammar was written for, and the others by the time at which they were first asked.
+_TUNED = ("home", "town", "drives")
 _ASIDE = (
-    "held-out",
-    "fresh",
-    "ranked",
-    "later",
-    "visitor",
-    "papers",
-    "speakers",
-    "reader",
-    "household",
-    "engineers",
-    "people",
-    "neighbours",
-)
-_ROWS = ("home", "town", "drives", *_ASIDE)
+    "held-out", "fresh", "ranked", "later", "visitor", "papers", "speakers", "reader", "household",
+    "engineers", "people", "neighbours", "friends", "office",
+)  # fmt: skip
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
+
+
+def _order(name: str) -> tuple[int, str]:
+    """Return the place of a set in the table; unknown ones come last."""
+    known = (*_TUNED, *_ASIDE)
+    return known.index(name) if name in known else len(known), name
 
 
 def _shares(judged: Sequence[Judged]) -> dict[str, int]:
@@ -162,58 +138,6 @@ def read_cases(path: Path) -> list[Case]:
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     split = [line.split(" | ") for line in lines if line.strip()]
     return [Case(question.strip(), tuple(accepted.split())) for question, accepted in split]
-
-
-@contextmanager
-def home_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
-    """Open the store of the flat, with the ids of its keys and the time of the questions."""
-    keys: dict[str, int] = {}
-    memories = []
-    for line in (SETS / "home_store.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            continue
-        key, label, kind, map_id, place, size, *rest = map(str.strip, line.split("|"))
-        first, last, count, state, caption = rest
-        visits = _daily_visits(_time(first), _time(last), int(count))
-        memories.append(
-            Memory(
-                time_ns=_time(last), first_seen_ns=_time(first), last_seen_ns=_time(last), count=int(count),
-                visits=visits, map_id=map_id, label=label, kind=kind, state=state, caption=caption,  # type: ignore[arg-type]
-                position=None if place == "-" else tuple(map(float, place.split())),  # type: ignore[arg-type]
-                payload={} if size == "-" else {"size_m": list(map(float, size.split()))},
-            )
-        )  # fmt: skip
-        keys[key] = len(memories)
-    with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "store", dim=2) as store:
-        ids = store.add(memories)
-        for area, box in _ROOMS.items():
-            store.set_area(area, box=box, map_id="home")
-        yield store, {key: ids[number - 1] or 0 for key, number in keys.items()}, HOME_NOW_NS
-
-
-@contextmanager
-def town_store() -> Iterator[tuple[MemoryStore, dict[str, int], int]]:
-    """Open the store of ``recall demo``; the time of the questions is that of its newest memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        with redirect_stdout(io.StringIO()):
-            recall(["demo", "--out", folder])
-        with MemoryStore.open(Path(folder) / "town") as store:
-            yield store, {}, store.newest_ns
-
-
-def _time(text: str) -> int:
-    return parse_time(f"{text.replace(' ', 'T')}:00Z")
-
-
-def _daily_visits(first_ns: int, last_ns: int, count: int) -> tuple[Visit, ...]:
-    """Spread observations over a visit per day, the first and the last included."""
-    if count == 1:
-        return ()
-    starts = [first_ns]
-    while len(starts) < count - 1 and starts[-1] + _DAY_NS < last_ns - _DAY_NS // 2:
-        starts.append(starts[-1] + _DAY_NS)
-    visits = [Visit(start, start + _MINUTE_NS, 1) for start in starts]
-    return (*visits, Visit(last_ns, last_ns, count - len(visits)))
 
 
 def judge_all(store: MemoryStore, keys: dict[str, int], now_ns: int, cases: Sequence[Case]) -> list[Judged]:
@@ -274,10 +198,18 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     if found is None:
         return False
     if isinstance(found, Ordering) and word.startswith("m:"):
-        far = found.first[0].value if found.first and found.measure == "distance" else math.inf
-        return abs(far - float(word[2:])) <= _SAME_M
+        measured = found.first[0].value if found.first and found.measure in LENGTHS else math.inf
+        return found.measure != "size" and abs(measured - float(word[2:])) <= _SAME_M
     if isinstance(found, Comparison | Distance):
         return _accepts_number(word, found)
+    if isinstance(found, RoomList):
+        return _accepts_rooms(word, found)
+    if isinstance(found, SameRoom):
+        return word in ("yes", "no") and found.holds is (word == "yes")
+    if isinstance(found, KindList):
+        return word == str(len(found.labels))
+    if isinstance(found, HowMany | Ordering) and found.holds is not None and word in ("yes", "no"):
+        return found.holds is (word == "yes")
     if isinstance(found, Selection) and found.quantifier is not None and word in ("yes", "no"):
         return found.holds is (word == "yes")
     here = (
@@ -300,6 +232,10 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
             return int(word) == len(found.memories)
         if isinstance(found, Selection):
             return int(word) == found.total
+        if isinstance(found, HowOften):
+            return int(word) == found.sightings
+        if isinstance(found, Changed):
+            return int(word) == len(_ids_of(found))
         counts = (found.by_state.get("present", 0), found.memories) if isinstance(found, HowMany) else ()
         return int(word) in counts
     if word == "set:*":
@@ -316,6 +252,17 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     return kind == "at" and bool(ids) and ids[0] in names.ids(listed)
 
 
+def _accepts_rooms(word: str, found: RoomList) -> bool:
+    """Return True if the rooms of an answer, their number or its verdict are accepted."""
+    kind, _, listed = word.partition(":")
+    rooms = {room.lower().replace(" ", "_") for room in found.rooms}
+    if kind in ("at", "is", "set"):
+        names = listed.split(",")
+        must = {name for name in names if not name.endswith("?")}
+        return must <= rooms <= {name.rstrip("?") for name in names}
+    return word == str(len(rooms)) or (word in ("yes", "no") and found.holds is (word == "yes"))
+
+
 def _accepts_number(word: str, found: Comparison | Distance) -> bool:
     """Return True if a distance or the result of a comparison is accepted."""
     kind, _, value = word.partition(":")
@@ -324,8 +271,10 @@ def _accepts_number(word: str, found: Comparison | Distance) -> bool:
             kind == "m" and found.distance_m is not None and abs(found.distance_m - float(value)) <= _SAME_M
         )
     if word == "equal":
-        return found.winner is None and len({side.value for side in found.sides}) == 1
-    if kind == "is":
+        return found.winner is None
+    if len(found.sides) == 1 and word.isdecimal():
+        return abs((found.sides[0].value or 0.0) - int(word)) < 0.5
+    if kind == "is" or (kind == "at" and found.measure == "area"):
         return found.winner is not None and value in found.winner.lower().replace(" ", "_")
     return word in ("yes", "no") and found.holds is (word == "yes")
 
@@ -340,6 +289,10 @@ def _is_empty(found: Any) -> bool:
         return found.distance_m is None
     if isinstance(found, Comparison):
         return any(side.value is None for side in found.sides)
+    if isinstance(found, RoomList | SameRoom):
+        return False
+    if isinstance(found, KindList):
+        return not found.labels
     if isinstance(found, AnswerList):
         return all(map(_is_empty, found.answers))
     if isinstance(found, Selection) and found.holds is not None:

@@ -3,7 +3,6 @@
 from memory.questions.answers import (
     Changed,
     DrivePose,
-    Happened,
     HowMany,
     HowOften,
     Nearby,
@@ -14,6 +13,7 @@ from memory.questions.answers import (
     WhenLeft,
 )
 from memory.questions.asking import Questions
+from memory.questions.changes import Happened
 from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.ranking import Ordering
 from memory.questions.selections.answers import AnswerList, Selection

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from memory.merging.robots import seen_by
 from memory.plain_values import OMITTED, to_plain
-from memory.questions.visits import first_within
 from memory.types import AWAY, Hit, Memory, State
 from memory.wording.words import (
     STATE_WORDS,
@@ -156,38 +155,6 @@ class Nearby(Answer):
 
 
 @dataclass(frozen=True)
-class Happened(Answer):
-    """Memories of a time range.
-
-    Attributes:
-        between_ns: first and last nanosecond.
-        total: number of memories.
-        memories: in the order in which they were first seen in this time, up to the limit.
-        what: label or words of the query; empty for all.
-        place: place in words; empty for everywhere.
-    """
-
-    question: Literal["between"] = field(default="between", init=False)
-    between_ns: tuple[int, int]
-    total: int
-    memories: tuple[Memory, ...]
-    what: str = ""
-    place: str = ""
-
-    def __str__(self) -> str:
-        span = between_words(self.between_ns)
-        span = f"in {self.place} {span}" if self.place else span
-        of = f" of {self.what}" if self.what else ""
-        if not self.total:
-            return f"No memories{of} {span}."
-        parts = [
-            f"{name(memory)} on {moment(first_within(memory, self.between_ns))} at {point(memory.position)}"
-            for memory in self.memories
-        ]
-        return f"{plural(self.total, 'memory', 'memories')}{of} {span}: {listed(parts, total=self.total)}."
-
-
-@dataclass(frozen=True)
 class Changed(Answer):
     """Changes since a time.
 
@@ -196,6 +163,7 @@ class Changed(Answer):
         new: first seen since then, the oldest first.
         gone: marked as gone since then.
         moved: marked as moved since then.
+        unclear: marked since then too, but last seen before. They may have left before.
     """
 
     question: Literal["changed_since"] = field(default="changed_since", init=False)
@@ -203,6 +171,7 @@ class Changed(Answer):
     new: tuple[Memory, ...]
     gone: tuple[Memory, ...]
     moved: tuple[Memory, ...]
+    unclear: tuple[Memory, ...] = ()
 
     def __str__(self) -> str:
         places = [memory for memory in self.new if memory.kind == "place"]
@@ -217,7 +186,13 @@ class Changed(Answer):
             )
             if found
         ]
-        return f"Since {moment(self.since_ns)}: {', '.join(parts) if parts else 'nothing changed'}."
+        text = f"Since {moment(self.since_ns)}: {', '.join(parts) if parts else 'nothing changed'}."
+        if self.unclear:
+            names = listed([name(memory) for memory in self.unclear])
+            text += (
+                f" {names} left too, perhaps before, because the last observation is from before this time."
+            )
+        return text
 
 
 @dataclass(frozen=True)
@@ -273,6 +248,7 @@ class HowMany(Answer):
         by_label, by_state: number of memories of each.
         first_ns, last_ns: first and last observation; ``None`` if there is none.
         past: True if the question is what was there, not what is.
+        holds: whether there are as many as the question says; ``None`` if it says no number.
     """
 
     question: Literal["how_many"] = field(default="how_many", init=False)
@@ -287,8 +263,12 @@ class HowMany(Answer):
     first_ns: int | None
     last_ns: int | None
     past: bool = field(default=False, metadata=OMITTED)
+    holds: bool | None = field(default=None, metadata=OMITTED)
 
     def __str__(self) -> str:
+        return f"{ {True: 'Yes: ', False: 'No: ', None: ''}[self.holds] }{self._numbers()}"
+
+    def _numbers(self) -> str:
         where = "" if self.place == "all maps" else f" in {self.place}"
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if self.first_ns is None or self.last_ns is None:

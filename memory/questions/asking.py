@@ -14,7 +14,6 @@ from memory.query import Filter, Query
 from memory.questions.answers import (
     Changed,
     DrivePose,
-    Happened,
     HowMany,
     HowOften,
     Nearby,
@@ -24,12 +23,12 @@ from memory.questions.answers import (
     Summary,
     WhenLeft,
 )
-from memory.questions.changes import changed_since, only_of
+from memory.questions.changes import Happened, changed_since, only_of
 from memory.questions.counting import tally, tally_of
 from memory.questions.driving import pose_to
 from memory.questions.meaning import Meanings, Target, What
 from memory.questions.places import circle_of, words_of_place
-from memory.questions.reading.asides import read_question
+from memory.questions.reading.leftovers.reading import read_question
 from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.recognising import SeenBefore, reward_of, seen_before, subject_of
 from memory.questions.relations import SpatialQuestions
@@ -79,7 +78,7 @@ class Questions(SpatialQuestions):
         Raises:
             ValueError: the text is empty or too long, or a time does not exist.
         """
-        return read_question(text, now_ns, self._meanings.names(), self.knows)
+        return read_question(text, now_ns, self._meanings)
 
     def label_of(self, words: str) -> str | None:
         """Return the label that words match except for case and ending (``cars``: ``Car``), or ``None``."""
@@ -322,7 +321,7 @@ class Questions(SpatialQuestions):
             meant = Target("", "text", wanted)
         else:
             meant = self._meanings.of(what, map_id, between_ns, circle, area)
-        if meant.ids is None:
+        if meant.ids is None and (meant.how != "text" or what is None):
             found = tally(self._store, meant.filter)
         else:
             found = tally_of(self._meanings.memories(meant, newest_first=False))

@@ -36,7 +36,7 @@ RankMeasure = Literal[
 ]  # fmt: skip
 RANK_MEASURES: tuple[RankMeasure, ...] = get_args(RankMeasure)
 #: Quantity of a comparison, and which side is asked for.
-Measure = Literal["count"] | RankMeasure
+Measure = Literal["count", "area"] | RankMeasure
 MEASURES: tuple[Measure, ...] = ("count", *RANK_MEASURES)
 Order = Literal["more", "less", "same"]
 #: Maximum gap between neighbours, or this share of the landmark's longest side if that is more.

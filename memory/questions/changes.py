@@ -1,57 +1,86 @@
-"""Changes since a time, and first observations within a time."""
+"""Changes since a time, and memories of a time range."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from memory.query import Filter
 from memory.questions.answers import Answer, Changed, between_words
+from memory.questions.visits import first_within
 from memory.store import MemoryStore
 from memory.types import AWAY, Memory, State
-from memory.wording.words import STATE_WORDS, listed, moment, name, plural, point
+from memory.wording.words import NAMED, STATE_WORDS, listed, moment, name, plural, point
 
+#: Maximum number of first observations that an answer names.
+MOST_NEW = 100
 #: A difference since a time.
 Change = Literal["new", "gone", "moved"]
 
 
 @dataclass(frozen=True)
-class FirstSeen(Answer):
-    """Memories that were seen for the first time within a time range, in any state.
+class SeenInTime(Answer):
+    """Base of the answers with the memories of a time range.
 
     Attributes:
         between_ns: first and last nanosecond.
         total: number of memories.
-        memories: the oldest first, up to the limit.
+        memories: in the order in which they were first seen in this time, up to the limit.
         what: label or words of the query; empty for all.
         place: place in words; empty for everywhere.
     """
 
-    question: Literal["new_between"] = field(default="new_between", init=False)
+    question: str = field(default="", init=False)
     between_ns: tuple[int, int]
     total: int
     memories: tuple[Memory, ...]
     what: str = ""
     place: str = ""
+    #: Maximum number of memories that the sentence names.
+    named: ClassVar[int] = NAMED
 
     def __str__(self) -> str:
         of = f" of {self.what}" if self.what else ""
-        where = f" in {self.place}" if self.place else ""
-        when = f"first seen{where} {between_words(self.between_ns)}"
-        if not self.memories:
-            return f"No memories{of} {when}."
-        parts = [_first_words(memory) for memory in self.memories]
-        names = listed(parts, most=len(parts), total=self.total)
-        return f"{plural(self.total, 'memory', 'memories')}{of} {when}: {names}."
+        if not self.total:
+            return f"No memories{of} {self._when()}."
+        parts = listed(list(map(self._part, self.memories)), total=self.total, most=self.named)
+        return f"{plural(self.total, 'memory', 'memories')}{of} {self._when()}: {parts}."
+
+    def _when(self) -> str:
+        """Return the place and the time range in words."""
+        place = f"in {self.place} " if self.place else ""
+        return f"{place}{between_words(self.between_ns)}"
+
+    def _part(self, memory: Memory) -> str:
+        """Return a memory with the time of its first observation in this range, and its place."""
+        first = moment(first_within(memory, self.between_ns))
+        return f"{name(memory)} on {first} at {point(memory.position)}"
 
 
-def _first_words(memory: Memory) -> str:
-    """Return a memory with its first observation and whether it has left since then."""
-    place = "a new place, " if memory.kind == "place" else ""
-    left = f" ({STATE_WORDS[memory.state]} now)" if memory.state in AWAY else ""
-    first = moment(memory.first_sight_ns)
-    return f"{name(memory)}, {place}on {first} at {point(memory.position)}{left}"
+@dataclass(frozen=True)
+class Happened(SeenInTime):
+    """Memories of a time range."""
+
+    question: Literal["between"] = field(default="between", init=False)
+
+
+@dataclass(frozen=True)
+class FirstSeen(SeenInTime):
+    """Memories that were seen for the first time within a time range, in any state, the oldest first."""
+
+    question: Literal["new_between"] = field(default="new_between", init=False)
+    named: ClassVar[int] = MOST_NEW
+
+    def _when(self) -> str:
+        return f"first seen {super()._when()}"
+
+    def _part(self, memory: Memory) -> str:
+        """Return a memory with its first observation and whether it has left since then."""
+        place = "a new place, " if memory.kind == "place" else ""
+        left = f" ({STATE_WORDS[memory.state]} now)" if memory.state in AWAY else ""
+        first = moment(memory.first_sight_ns)
+        return f"{name(memory)}, {place}on {first} at {point(memory.position)}{left}"
 
 
 def first_seen_in(store: MemoryStore, wanted: Filter, limit: int, what: str, place: str) -> FirstSeen:
@@ -114,6 +143,14 @@ def only_of(changed: Changed, ids: set[int | None]) -> Changed:
         for found in (changed.new, changed.gone, changed.moved)
     )
     return Changed(changed.since_ns, new, gone, moved)
+
+
+def with_certain(changed: Changed) -> Changed:
+    """Return changes with only those objects as gone or moved that were seen after the start time."""
+    away = (*changed.gone, *changed.moved)
+    unclear = tuple(memory for memory in away if memory.last_sight_ns < changed.since_ns)
+    certain = only_of(changed, {memory.id for memory in (*changed.new, *away) if memory not in unclear})
+    return replace(certain, unclear=unclear)
 
 
 def only_changes(changed: Changed, changes: Collection[Change] | None) -> Changed:

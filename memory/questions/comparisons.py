@@ -133,7 +133,11 @@ class Comparison(Answer):
         return f"{start}{tail}{means}{listed(parts, most=len(parts))}{when}{tie}."
 
     def _value(self, value: float) -> str:
-        return f"{value:.0f}" if self.measure == "count" else value_words(self.measure, value)
+        if self.measure == "count":
+            return f"{value:.0f}"
+        if self.measure == "area":
+            return f"{value:.1f} m²"
+        return value_words(self.measure, value)
 
     def _tie(self) -> str:
         """Return which sides have the best number, if there are several."""

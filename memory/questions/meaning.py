@@ -13,10 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from memory.persistence.filters import in_region
 from memory.query import Filter, Query
 from memory.questions.answers import How
+from memory.questions.places import names_place, room_meant
 from memory.questions.reading.grammar import holds_function_word, subject_of
+from memory.questions.reading.lexicon import WHOLE_PLACES
+from memory.questions.reading.vocabulary import NamedObject
 from memory.store import MemoryStore
-from memory.types import Memory, positions_of
-from memory.wording.meaning import Labels, is_word
+from memory.terms import fold
+from memory.types import AWAY, Memory, positions_of
+from memory.wording.meaning import ROOMS, Labels, is_word
 from memory.wording.stems import stems
 
 #: A label or words, the id of a memory, or a vector.
@@ -149,15 +153,56 @@ class Meanings:
     def names(self) -> tuple[str, ...]:
         """Return the labels that hold function words of questions, as *stop sign* or *what-not shelf*.
 
-        Areas with the name of an owner, such as *grandma's room*, count too.
+        Areas with the name of an owner, such as *grandma's room*, count too, and *open office*.
         """
         generation = self._store.generation
         if self._names is None or self._names[0] != generation:
             labels = self._store.label_counts()
-            areas = (area.name for area in self._store.areas() if "'" in area.name)
-            kept = (*(label for label in labels if holds_function_word(label)), *areas)
+            named = (area.name for area in self._store.areas())
+            areas = [name for name in named if "'" in name or _is_name(name)]
+            # "The car park" is not a car, if it means an area.
+            others = [name for group in ROOMS for name in group if " " in name and holds_function_word(name)]
+            areas += [name for name in others if room_meant(self._store, name) is not None]
+            kept = (*(label for label in labels if holds_function_word(label) or _is_name(label)), *areas)
             self._names = (generation, kept)
         return self._names[1]
+
+    def is_place(self, words: str) -> bool:
+        """Return True if words are the name of an area or a map, or mean the same as one."""
+        return names_place(self._store, words) or room_meant(self._store, words) is not None
+
+    def objects(self, words: str, place: str | None = None) -> list[NamedObject]:
+        """Return the memories whose label is or means the same as the words, at most 64.
+
+        In a place, those that are there count, unless all have left.
+        """
+        known = self._labels()
+        same = known.synonym(words)
+        labels = known.alike(words) or ([same] if same is not None else known.heads(words))
+        if not labels:
+            return []
+        where = Filter(labels=labels)
+        if place is not None:
+            areas = self._store.areas()
+            area = fold(room_meant(self._store, place) or place)
+            inside = next((each for each in areas if fold(each.name) == area), None)
+            maps = next((name for name in self._store.maps() if fold(name) == area), None)
+            where = Filter(labels=labels, map_id=maps if inside is None else inside.map_id)
+            where = where if inside is None else replace(where, area=inside.name)
+        found = self._store.find(where, limit=_MOST_DESCRIBED, vectors=False)
+        if place is not None:
+            found = [memory for memory in found if memory.state not in AWAY] or found
+        return [_named(memory) for memory in found]
+
+    def mentions(self, words: str) -> bool:
+        """Return True if the label and caption of a memory have the words, be it as a detail."""
+        return bool(self._store.find(Filter(text=words), limit=1, vectors=False))
+
+    def described(self, words: str) -> list[NamedObject]:
+        """Return the memories that words name by label or caption, at most 64."""
+        meant = self._exact(words, Filter())
+        found = [] if meant is None else self.memories(meant, newest_first=True, limit=_MOST_DESCRIBED)
+        return [_named(memory) for memory in found]
 
     def _labels(self) -> Labels:
         """Return the labels of the store, cached until the next operation."""
@@ -187,10 +232,15 @@ class Meanings:
 
         Merged memories are ordered by their visits within ``between_ns``.
         """
-        if meant.ids is None and meant.filter.between_ns is not None and not newest_first:
-            return self._store.find_seen(meant.filter, limit=limit, vectors=False)[0]
         if meant.ids is None:
-            return self._store.find(meant.filter, newest_first=newest_first, limit=limit, vectors=False)
+            text = meant.filter.text if meant.how == "text" else None
+            # A pump "next to bed 1" is no bed 1, so more memories are read than are returned.
+            most = limit if text is None or limit is None else max(limit, _MOST_DESCRIBED) * 8
+            if meant.filter.between_ns is not None and not newest_first:
+                found = self._store.find_seen(meant.filter, limit=most, vectors=False)[0]
+            else:
+                found = self._store.find(meant.filter, newest_first=newest_first, limit=most, vectors=False)
+            return [memory for memory in found if text is None or is_subject(text, memory)][:limit]
         memories = self._store.get(meant.ids)
         if meant.filter.circle is not None:
             x, y, radius = meant.filter.circle
@@ -209,11 +259,24 @@ class Meanings:
         return memories[:limit]
 
 
+def _named(memory: Memory) -> NamedObject:
+    return NamedObject(memory.id or 0, f"{memory.label} {memory.caption or ''}".strip())
+
+
+def _is_name(name: str) -> bool:
+    """Return True for the name of an area or object that would be read as another word without the name."""
+    return fold(name) in WHOLE_PLACES or (" " in name and holds_function_word(name))
+
+
 def is_subject(words: str, memory: Memory) -> bool:
     """Return True if words name a memory, not a detail of its caption; notes are about all of their words."""
     if not memory.label or memory.kind == "note":
         return True
-    return set(stems(subject_of(words))) <= {*stems(memory.label), *stems(subject_of(memory.caption or ""))}
+    wanted = set(stems(subject_of(words)))
+    label, caption = stems(memory.label), stems(subject_of(memory.caption or ""))
+    if wanted <= set(label) and label[-1] not in wanted:
+        return wanted <= set(caption)  # A patient alarm is no patient.
+    return wanted <= {*label, *caption}
 
 
 def is_id(what: What) -> TypeGuard[int]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from memory.areas import find_area
+from memory.query import Filter
 from memory.questions.answers import Answer, HowMany
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
 from memory.questions.comparisons import Comparison, Distance, Related, Side, compared
 from memory.questions.errors import QuestionError
+from memory.questions.places import room_meant
 from memory.questions.ranking import Ordering
 from memory.questions.reading.comparing import Comparing
 from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion
@@ -19,7 +22,8 @@ from memory.questions.reading.times import until_now
 from memory.questions.relations import MOST_CANDIDATES
 from memory.terms import fold
 from memory.types import Kind, Memory
-from memory.wording.meaning import ROOMS
+
+_ID = re.compile(r"#\d+$")
 
 
 class Where(NamedTuple):
@@ -38,27 +42,12 @@ def area_of(questions: Questions, words: Any, map_id: str | None) -> Where | Non
     if not isinstance(words, str) or not words:
         return None
     areas = questions.store.areas()
-    meant = room_meant(questions, words) or words
+    meant = room_meant(questions.store, words) or words
     found = [each for each in areas if fold(each.name) == fold(meant)]
     found = [each for each in found if map_id in (None, each.map_id)]
     if len(found) > 1:
         find_area(found, words, map_id)  # Raises with the names of the maps.
     return Where(found[0].name, found[0].map_id) if found else None
-
-
-def is_place_name(questions: Questions, words: str) -> bool:
-    """Return True if an area or a map has this name."""
-    names = (*questions.store.maps(), *(area.name for area in questions.store.areas()))
-    return fold(words) in {fold(each) for each in names}
-
-
-def room_meant(questions: Questions, words: str) -> str | None:
-    """Return the name of an area that means the same as words (``lounge``: ``living room``), or ``None``."""
-    if is_place_name(questions, words):
-        return None
-    same = next((group for group in ROOMS if fold(words) in group), ())
-    names = (area.name for area in questions.store.areas())
-    return next((each for each in names if fold(each) in same), None)
 
 
 def answer_related(questions: Questions, parsed: ParsedQuestion, pose: RobotPose | None, k: int) -> Related:
@@ -89,18 +78,25 @@ def answer_ranked(
 ) -> Ordering:
     """Answer a superlative; ``among`` are the memories that meet its conditions."""
     comparing = parsed.comparing
-    if comparing is None or comparing.measure == "count":
+    if comparing is None or comparing.measure == "count" or comparing.measure == "area":
         raise QuestionError("measure", "'ranked' needs a measure, such as size or distance")
     if comparing.measure == "distance" and parsed.near is None:
         raise QuestionError("near", "a distance needs a point or an object that it is measured from")
     if among is None and parsed.relation is not None:
         among = answer_related(questions, parsed, pose, MOST_CANDIDATES).memories
-    return questions.ranked(
+    found = questions.ranked(
         comparing.measure, comparing.order, parsed.what, nth=comparing.nth, map_id=parsed.map_id,
         area=parsed.area, near=parsed.near, radius_m=parsed.radius_m, between_ns=time_of(parsed),
         past=parsed.past, kinds=kinds or parsed.kinds, among=among, limit=k,
         without=parsed.beside if isinstance(parsed.beside, int) else None,
     )  # fmt: skip
+    if not comparing.choices:
+        return found
+    # Is the sofa the biggest object?
+    limits = Filter(map_id=parsed.map_id)
+    named = [questions.candidates(each, limits, past=True).memories for each in comparing.choices]
+    ids = {memory.id for memories in named for memory in memories}
+    return replace(found, holds=any(each.memory.id in ids for each in found.first))
 
 
 def time_of(parsed: ParsedQuestion) -> tuple[int, int] | None:
@@ -130,18 +126,21 @@ def answer_comparison(
     comparing = parsed.comparing
     if comparing is None:
         raise QuestionError("comparing", "'compare' needs a measure and what is compared")
+    choices = tuple(int(each[1:]) if _ID.match(each) else each for each in comparing.choices)
     if comparing.measure == "distance":
         return questions.closer(
             parsed.what,
-            comparing.choices,
+            choices,
             order=comparing.order,
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
         )
+    if comparing.measure == "area":
+        raise QuestionError("measure", "sizes of areas are compared with each other only")
     if comparing.measure != "count":
         return questions.compare_by(
             comparing.measure,
-            comparing.choices,
+            choices,
             order=comparing.order,
             yes_no=comparing.yes_no,
             map_id=parsed.map_id,
@@ -196,7 +195,8 @@ def _count_of(questions: Questions, answer: Answer) -> float | None:
         return len(answer.memories)
     if not isinstance(answer, HowMany):
         return None
-    if answer.memories == 0 and not questions.knows(answer.what.partition(" (read for ")[0]):
+    words, _, read = answer.what.partition(" (read for ")
+    if answer.memories == 0 and not questions.knows(read.strip("')") or words):
         return None
     return (
         answer.memories if answer.between_ns is not None or answer.past else answer.by_state.get("present", 0)

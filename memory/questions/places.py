@@ -1,4 +1,4 @@
-"""Place of a question: a circle for the store, words and areas for the answer."""
+"""Place of a question: a circle for the store, words and areas for the answer, and names of places."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import numpy as np
 
 from memory.areas import Area
 from memory.persistence.filters import in_region
+from memory.questions.reading.lexicon import WHOLE_PLACES
+from memory.store import MemoryStore
+from memory.terms import fold
+from memory.wording.meaning import ROOMS
 from memory.wording.words import point
+
+#: Words that end the names of areas and mean none of them.
+_NO_NAMES = frozenset({
+    *WHOLE_PLACES, "room", "rooms", "area", "areas", "zone", "floor", "level", "side", "end", "part",
+    "space", "section", "open", "main", "front", "back", "left", "right", "upper", "lower", "new", "old",
+    "big", "small",
+})  # fmt: skip
 
 
 def circle_of(near: tuple[float, ...] | None, radius_m: float | None) -> tuple[float, float, float] | None:
@@ -48,3 +59,25 @@ def areas_around(areas: tuple[Area, ...], x: float, y: float, map_id: str) -> li
     return [
         area.name for area in areas if area.map_id == map_id and in_region(np.array([[x, y]]), area.region)[0]
     ]
+
+
+def names_place(store: MemoryStore, words: str) -> bool:
+    """Return True if an area or a map has this name."""
+    names = (*store.maps(), *(area.name for area in store.areas()))
+    return fold(words) in {fold(each) for each in names}
+
+
+def room_meant(store: MemoryStore, words: str) -> str | None:
+    """Return the name of an area that means the same as words (``lounge``: ``living room``), or ``None``."""
+    if names_place(store, words):
+        return None
+    names = [area.name for area in store.areas()]
+    same = next((group for group in ROOMS if fold(words) in group), ())
+    found = next((each for each in names if fold(each) in same), None)
+    if found is not None or fold(words) in _NO_NAMES:
+        return found
+    # "The garden" is the only area whose name ends in this word, such as "back garden".
+    said = fold(words).split()
+    parts = [(each, fold(each).split()) for each in names]
+    alike = [each for each, part in parts if said and said in (part[: len(said)], part[-len(said) :])]
+    return alike[0] if len(alike) == 1 else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from memory.areas import Area
+from memory.plain_values import OMITTED
 from memory.questions.answers import Answer, between_words
 from memory.questions.boxes import Box, Order, RankMeasure, box_of
 from memory.questions.places import areas_around
@@ -36,13 +37,21 @@ _ORDINALS = {2: "Second", 3: "Third", 4: "Fourth"}
 _UNITS = {"size": "m³", "speed": "m/s"}
 #: Measures in metres, and the volume of a box, whose sides are.
 LENGTHS: tuple[RankMeasure, ...] = ("distance", "size", "length", "width", "height", "elevation")
+#: Largest share of its other sides that the depth of a board or screen has.
+_PANEL_SHARE = 0.25
 #: Lengths and volumes of a box; 0 if its size is not known.
 _SIDES: Mapping[RankMeasure, Callable[[Box], float]] = {
     "size": lambda box: box.volume,
     "length": lambda box: max(box.length, box.width),
-    "width": lambda box: box.width,
+    "width": lambda box: max(box.length, box.width) if _is_panel(box) else box.width,
     "height": lambda box: box.height,
 }
+
+
+def _is_panel(box: Box) -> bool:
+    """Return True for an upright board or screen, whose short side is its depth."""
+    depth = min(box.length, box.width)
+    return depth <= _PANEL_SHARE * max(box.length, box.width) and depth <= _PANEL_SHARE * box.height
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Ordering(Answer):
         unknown: number of memories without a value, such as a size.
         place: place of the memories, or what distances are measured from, in words.
         between_ns: first and last nanosecond of the observations; ``None`` for all.
+        holds: whether it is the object that the question names; ``None`` if it names none.
     """
 
     question: Literal["ranked"] = field(default="ranked", init=False)
@@ -91,6 +101,7 @@ class Ordering(Answer):
     unknown: int
     place: str
     between_ns: tuple[int, int] | None = None
+    holds: bool | None = field(default=None, metadata=OMITTED)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -102,7 +113,8 @@ class Ordering(Answer):
         when = "" if self.between_ns is None else f" {between_words(self.between_ns)}"
         if not self.first:
             return f"No memories{what}{self.place}{when}."
-        word = _WORDS[self.measure][self.order == "less"]
+        verdict = {True: "Yes: ", False: "No: ", None: ""}[self.holds]
+        word = f"{verdict}{_WORDS[self.measure][self.order == 'less']}"
         if self.nth > 1:
             word = f"{_ORDINALS[self.nth]} {word.lower()}"
         best = [f"{each} at {point(each.memory.position)}" for each in self.first]

@@ -237,7 +237,9 @@ class SpatialQuestions:
         """Compare the distances of several objects from one."""
         sides = []
         for choice in choices:
-            sides.append(Side(str(choice), self.distance(choice, anchor, map_id=map_id).distance_m))
+            sides.append(
+                Side(self._words_of(choice, map_id), self.distance(choice, anchor, map_id=map_id).distance_m)
+            )
         return compared(
             "distance", order, self._meanings.of(anchor, map_id).words, tuple(sides), yes_no=yes_no
         )
@@ -294,7 +296,7 @@ class SpatialQuestions:
                     f" how many. Ask for example: 'where is the {choice}?'",
                 )
             best = sum if measure == "observations" else min if order == "less" else max
-            sides.append(Side(str(choice), best(known) if known else None))
+            sides.append(Side(self._words_of(choice, map_id), best(known) if known else None))
         what = "left" if among == "left" else ""
         found_sides = compared(measure, order, what, tuple(sides), yes_no=yes_no)
         return replace(found_sides, between_ns=between_ns)
@@ -418,6 +420,7 @@ class SpatialQuestions:
         meant = self._meanings.of(what, map_id, area=area)
         found = self._meanings.memories(meant, newest_first=True, limit=MOST_LANDMARKS)
         boxes = [(memory, box) for memory in found if (box := box_of(memory)) is not None]
+        boxes = [pair for pair in boxes if pair[0].kind != "event"] or boxes
         return [pair for pair in boxes if pair[0].state not in AWAY] or boxes
 
     def _candidates(
@@ -441,6 +444,10 @@ class SpatialQuestions:
         else:
             there = [memory for memory in found if between_ns is not None or memory.state not in AWAY]
         return [(memory, box) for memory in there if (box := box_of(memory)) is not None]
+
+    def _words_of(self, choice: str | int, map_id: str | None) -> str:
+        """Return an object of a comparison in words."""
+        return choice if isinstance(choice, str) else self._meanings.of(choice, map_id).words
 
     def _unknown(self, meant: Target) -> str:
         counts = self._store.label_counts()

@@ -13,7 +13,6 @@ from memory.questions.answers import (
     THAT_LEFT,
     Answer,
     Changed,
-    Happened,
     SearchResult,
     Sighting,
     Similar,
@@ -22,10 +21,11 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.boxes import RobotPose
-from memory.questions.changes import FirstSeen, first_seen_in, only_changes
+from memory.questions.changes import MOST_NEW, FirstSeen, Happened, first_seen_in, only_changes, with_certain
 from memory.questions.errors import QuestionError
 from memory.questions.matching.labels import match_labels
 from memory.questions.matching.landmarks import OF_ONE, Surroundings, located
+from memory.questions.meaning import is_subject
 from memory.questions.measuring import (
     answer_comparison,
     answer_distance,
@@ -37,8 +37,9 @@ from memory.questions.places import circle_of, words_of_place
 from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.relations import MOST_RANKED
+from memory.questions.rooms import answer_rooms, answer_same_room, compared_rooms
 from memory.questions.selections.answers import AnswerList, Selection
-from memory.questions.selections.evaluation import AskedList, ListOptions, answer_selected
+from memory.questions.selections.evaluation import AskedList, ListOptions, answer_kinds, answer_selected
 from memory.questions.sentences import answer_sentence, mention_of, synonyms_note
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
@@ -157,7 +158,12 @@ def _landmark_memories(questions: Questions, parsed: ParsedQuestion) -> list[Mem
     if seen.memory is None and isinstance(beside, str) and parsed.question != "ranked":
         # A person at the door is near the door; the sentence names the person.
         mention = mention_of(questions, beside)
-        return seen if mention is None or mention.position is None else [mention]
+        same = mention is not None and isinstance(parsed.what, str) and is_subject(parsed.what, mention)
+        # Of the beds, only one may be "by the window", so it does not show where the window is.
+        person = same and mention is not None and mention.kind == "event"
+        if mention is None or mention.position is None or (same and not person):
+            return seen
+        return [mention]
     if seen.memory is None or parsed.question not in OF_ONE or not isinstance(beside, str):
         return seen if seen.memory is None else [seen.memory]
     # Of several doors, the one with the requested object near it is meant.
@@ -303,14 +309,22 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
     return replace(found, total=total, hits=tuple(hits[: options.k]))
 
 
+def _named(
+    questions: Questions, parsed: ParsedQuestion, options: ReplyOptions
+) -> tuple[Sequence[str] | None, str | None]:
+    """Return the labels that limit a list, or the words of label and caption that do."""
+    words = parsed.what if isinstance(parsed.what, str) else None
+    if words is None or options.labels is not None:
+        return options.labels, words
+    if _is_label(questions, parsed):
+        return [words], None
+    members = questions.category_of(words)
+    return (members, None) if members else (None, words)
+
+
 def _answer_between(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Happened:
-    when = time_of(parsed)
-    if when is None:
-        raise QuestionError("between", "the time is missing. Give the first and the last time")
-    text = parsed.what if isinstance(parsed.what, str) else None
-    labels = options.labels
-    if text is not None and labels is None and _is_label(questions, parsed):
-        labels, text = [text], None
+    when = _time_needed(parsed)
+    labels, text = _named(questions, parsed, options)
     found = questions.between(
         *when, **_place(parsed), labels=labels, kinds=options.kinds or parsed.kinds,
         states=options.states or parsed.states, text=text, limit=options.k,
@@ -319,20 +333,26 @@ def _answer_between(questions: Questions, parsed: ParsedQuestion, options: Reply
 
 
 def _answer_new(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> FirstSeen:
-    when = time_of(parsed)
-    if when is None:
-        raise QuestionError("between", "the time is missing. Give the first and the last time")
-    named = isinstance(parsed.what, str) and _is_label(questions, parsed)
-    labels = [parsed.what] if named else options.labels
+    when = _time_needed(parsed)
+    if parsed.what is not None and not isinstance(parsed.what, str):
+        raise QuestionError("what", "'new_between' needs a label or words, not an id or a vector")
+    labels, text = _named(questions, parsed, options)
     limits = Filter(
         between_ns=when, map_id=parsed.map_id, area=parsed.area,
         circle=circle_of(parsed.near, parsed.radius_m), labels=labels,
         kinds=options.kinds or parsed.kinds, states=options.states,
-        text=None if named or parsed.what is None else content_words(str(parsed.what)),
+        text=None if text is None else content_words(text),
     )  # fmt: skip
     limited = any(part is not None for part in (parsed.map_id, parsed.near, parsed.area))
     where = words_of_place(parsed.map_id, parsed.near, parsed.radius_m, None, parsed.area) if limited else ""
-    return first_seen_in(questions.store, limits, _MOST_NEW, str(parsed.what or ""), where)
+    return first_seen_in(questions.store, limits, MOST_NEW, str(parsed.what or ""), where)
+
+
+def _time_needed(parsed: ParsedQuestion) -> tuple[int, int]:
+    when = time_of(parsed)
+    if when is None:
+        raise QuestionError("between", "the time is missing. Give the first and the last time")
+    return when
 
 
 def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Changed:
@@ -340,7 +360,8 @@ def _answer_changed(questions: Questions, parsed: ParsedQuestion, options: Reply
         raise QuestionError(
             "since", "the start time is missing. Ask for example: 'what changed since yesterday?'"
         )
-    return only_changes(questions.changed_since(parsed.since, **_place(parsed)), parsed.changes)
+    found = only_changes(questions.changed_since(parsed.since, **_place(parsed)), parsed.changes)
+    return found if parsed.lately else with_certain(found)
 
 
 def _answer_summarise(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Summary:
@@ -385,8 +406,15 @@ def _answer_how_often(questions: Questions, parsed: ParsedQuestion, options: Rep
 
 
 def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    if parsed.distinct:
+        return answer_kinds(questions, parsed, _limits_in_words(parsed))
     found = questions.how_many(parsed.what, **_place(parsed), between_ns=time_of(parsed), kinds=parsed.kinds)
-    return replace(found, past=parsed.past)
+    found = replace(found, past=parsed.past)
+    if parsed.bound is None or not found.memories:
+        return found
+    every = parsed.past or found.between_ns is not None
+    count = found.memories if every else found.by_state.get("present", 0)
+    return replace(found, holds=parsed.bound.holds(count))
 
 
 def _answer_select(
@@ -408,7 +436,17 @@ def _answer_select(
     return answer_selected(questions, parsed, of, ask)
 
 
+def _answer_compared(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    rooms = compared_rooms(questions, parsed)
+    if rooms is not None:
+        return rooms
+    return answer_comparison(questions, parsed, lambda side: reply(questions, side, options).answer)
+
+
 def _answer_ranked(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
+    rooms = compared_rooms(questions, parsed)
+    if rooms is not None:
+        return rooms
     if not parsed.conditions:
         return answer_ranked(questions, parsed, options.pose, options.kinds, options.k)
     chosen = _answer_select(questions, parsed, options, MOST_RANKED)
@@ -425,8 +463,6 @@ def _object_of(parsed: ParsedQuestion) -> Any:
 
 
 _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
-#: Maximum number of first observations that an answer names.
-_MOST_NEW = 100
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
 _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
@@ -449,8 +485,8 @@ _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer
     "related": lambda questions, parsed, options: answer_related(questions, parsed, options.pose, options.k),
     "ranked": _answer_ranked,
     "select": _answer_select,
+    "rooms": lambda questions, parsed, _: answer_rooms(questions, parsed),
+    "same_room": lambda questions, parsed, _: answer_same_room(questions, parsed),
     "distance": lambda questions, parsed, _: answer_distance(questions, parsed),
-    "compare": lambda questions, parsed, options: answer_comparison(
-        questions, parsed, lambda side: reply(questions, side, options).answer
-    ),
+    "compare": _answer_compared,
 }

@@ -9,7 +9,6 @@ from memory.questions.answers import (
     THAT_LEFT,
     Answer,
     DrivePose,
-    Happened,
     HowMany,
     HowOften,
     SearchResult,
@@ -21,9 +20,10 @@ from memory.questions.answers import (
 )
 from memory.questions.asking import Questions
 from memory.questions.boxes import box_of
+from memory.questions.changes import Happened
 from memory.questions.comparisons import Distance, Related
-from memory.questions.measuring import is_place_name, room_meant, time_of
-from memory.questions.places import areas_around
+from memory.questions.measuring import time_of
+from memory.questions.places import areas_around, names_place, room_meant
 from memory.questions.ranking import Ordering
 from memory.questions.reading.arguments import metres_in
 from memory.questions.reading.parsed import ParsedQuestion
@@ -114,7 +114,7 @@ def _caption_sentence(questions: Questions, parsed: ParsedQuestion, found: Answe
     if not isinstance(what, str) or not isinstance(found, Happened | HowMany | Related | SearchResult):
         return ""
     plain = isinstance(found, Happened | SearchResult) and " " not in what and not parsed.typed
-    named = questions.label_of(what) or questions.synonym_of(what) or " or " in found.what
+    named = questions.label_of(what) or questions.synonym_of(what) or questions.category_of(what)
     if not (parsed.described or plain) or named:
         return ""
     return f" '{what}' is a description in captions; other properties are not stored."
@@ -221,9 +221,9 @@ def synonyms_note(questions: Questions, parsed: ParsedQuestion) -> str:
     named = [
         each for part in (parsed, *sides) for each in (part.what, part.beside, part.beside_too, part.room)
     ]
-    words = [word for word in named if isinstance(word, str) and not is_place_name(questions, word)]
+    words = [word for word in named if isinstance(word, str) and not names_place(questions.store, word)]
     synonyms = {
-        word: room_meant(questions, word) or questions.synonym_of(word)
+        word: room_meant(questions.store, word) or questions.synonym_of(word)
         for word in words
         if questions.label_of(word) is None
     }

@@ -20,43 +20,126 @@ ROOMS = (
     ("hallway", "hall", "corridor", "entrance hall", "entryway"), ("bathroom", "washroom"),
     ("toilet", "wc", "loo", "lavatory", "restroom"), ("bedroom", "sleeping room"), ("study", "home office"),
     ("garden", "yard", "backyard"), ("basement", "cellar"), ("attic", "loft"), ("pantry", "larder"),
+    ("kitchen", "kitchenette", "tea kitchen", "galley", "office kitchen"),
+    ("meeting room", "conference room", "boardroom", "board room"),
+    ("storage room", "store room", "storeroom", "stock room", "stockroom", "storage", "storage area",
+     "store"),
+    ("parking level", "parking", "car park", "carpark", "parking garage", "garage", "parking lot",
+     "parking area",
+     "parking deck", "underground garage"),
+    ("reception", "lobby", "front desk", "foyer", "reception area", "entrance", "entrance area"),
+    ("open office", "open plan office", "open-plan office", "open plan area", "open space", "office area",
+     "main office", "office floor"),
+    ("canteen", "cafeteria", "break room", "lunch room", "dining hall"), ("laboratory", "lab"),
+    ("workshop", "maker space", "makerspace", "workshop area"),
 )  # fmt: skip
 #: Synonyms, used only if the store does not have the word itself.
 SYNONYMS = (
     ("person", "pedestrian", "human", "visitor", "somebody", "someone", "anybody", "anyone", "passer-by",
      "ppl", "peoples"),
-    ("car", "automobile", "auto"), ("bike", "bicycle", "cycle"), ("truck", "lorry"), ("mug", "cup"),
-    ("motorbike", "motorcycle"), ("sofa", "couch", "settee"), ("tv", "television", "telly"),
-    ("phone", "telephone", "mobile phone", "cell phone", "smartphone", "mobile"), ("package", "parcel"),
-    ("cyclist", "bicyclist", "biker", "bike rider"), ("fridge", "refrigerator"), ("doorbell", "bell"),
-    ("glasses", "spectacles", "eyeglasses"),
-    ("cat", "kitty", "kitten"), ("dog", "doggy", "puppy"),
-    ("trash can", "rubbish bin", "garbage can", "dustbin", "bin"),
-    ("rug", "carpet"), ("pot plant", "potted plant", "houseplant", "plant"), ("tram", "streetcar", "trolley"),
+    ("car", "automobile", "auto", "motor car", "motorcar"),
+    ("bike", "bicycle", "cycle", "pushbike", "push bike"), ("truck", "lorry"), ("mug", "cup"),
+    ("motorbike", "motorcycle"), ("sofa", "couch", "settee"),
+    ("tv", "television", "telly", "tv set", "television set", "tv screen"),
+    ("phone", "telephone", "mobile phone", "cell phone", "smartphone", "mobile", "cellphone", "handset"),
+    ("package", "parcel"),
+    ("cyclist", "bicyclist", "biker", "bike rider"), ("fridge", "refrigerator", "icebox"), ("doorbell",
+     "bell"),
+    ("glasses", "spectacles", "eyeglasses", "specs"),
+    ("cat", "kitty", "kitten", "puss", "pussy cat", "pussycat"), ("dog", "doggy", "puppy"),
+    ("trash can", "rubbish bin", "garbage can", "dustbin", "bin", "waste bin", "waste basket", "wastebasket",
+     "waste paper basket", "wastepaper basket", "trash bin", "garbage bin", "litter bin"),
+    ("rug", "carpet"), ("pot plant", "potted plant", "houseplant", "house plant", "plant"),
+    ("tram", "streetcar", "trolley"),
+    ("vacuum cleaner", "vacuum", "hoover"), ("laptop", "laptop computer", "notebook computer"),
+    ("remote control", "remote", "clicker", "remote controller"),
+    ("medicine box", "medicine", "medication", "pill box", "pillbox", "pills"),
+    ("night stand", "nightstand", "bedside table", "night table", "bedside cabinet"),
+    ("backpack", "rucksack", "knapsack"), ("wallet", "billfold"), ("umbrella", "brolly"),
+    ("wardrobe", "armoire"), ("cupboard", "cabinet"), ("bookshelf", "bookcase", "bookshelves"),
+    ("stove", "cooker", "hob"), ("tap", "faucet"), ("torch", "flashlight"), ("hair dryer", "hairdryer"),
+    ("printer", "laser printer"), ("copier", "photocopier", "copy machine", "copying machine"),
+    ("projector", "beamer"), ("monitor", "computer monitor", "computer screen", "display", "screen"),
+    ("computer", "pc", "desktop computer", "workstation"), ("whiteboard", "white board"),
+    ("fire extinguisher", "extinguisher"),
+    ("first aid kit", "first-aid kit", "first aid box", "first-aid box", "medical kit", "first aid"),
+    ("defibrillator", "aed"), ("coffee machine", "coffee maker", "espresso machine", "coffeemaker"),
+    ("microwave", "microwave oven"), ("kettle", "electric kettle", "water kettle"),
+    ("water cooler", "water dispenser"), ("filing cabinet", "file cabinet"),
+    ("pallet jack", "pallet truck", "hand pallet truck", "pallet lifter"), ("forklift", "fork lift",
+     "forklift truck"),
+    ("hand truck", "sack truck", "dolly", "sack barrow"), ("cart", "handcart"), ("stepladder", "step ladder"),
+    ("toolbox", "tool box", "tool kit", "toolkit"), ("drill", "power drill", "cordless drill",
+     "electric drill"),
+    ("hard hat", "safety helmet", "helmet"),
+    ("safety vest", "high-visibility vest", "hi-vis vest", "hi vis vest", "high visibility vest",
+     "reflective vest"),
+    ("safety glasses", "safety goggles", "goggles", "protective glasses"),
+    ("headphones", "headset", "earphones"), ("badge", "access card", "key card", "keycard", "id card"),
+    ("box", "carton", "cardboard box"), ("van", "delivery van"), ("spanner", "wrench"),
+    ("desk lamp", "table lamp"), ("office chair", "desk chair", "swivel chair"),
     *ROOMS,
 )  # fmt: skip
 #: Words that mean any of several labels, used only if the store does not have the word itself.
 CATEGORIES = {
-    "vehicle": ("car", "van", "truck", "bus", "tram", "trailer", "motorcycle", "motorbike", "lorry"),
+    "vehicle": (
+        "car", "van", "truck", "bus", "tram", "trailer", "motorcycle", "motorbike", "lorry", "delivery van",
+        "forklift", "scooter",
+    ),
     "furniture": (
         "table", "dining table", "coffee table", "chair", "armchair", "sofa", "couch", "bed", "desk", "bench",
-        "night stand", "cabinet", "shelf", "wardrobe", "bookcase", "stool", "drawer",
+        "night stand", "cabinet", "shelf", "wardrobe", "bookcase", "stool", "drawer", "office chair",
+        "conference table", "meeting table", "filing cabinet", "locker", "cupboard", "bookshelf", "workbench",
+        "sideboard", "coat rack", "standing desk", "reception desk",
     ),
     "animal": ("dog", "cat", "bird", "horse", "rabbit"),
     "appliance": (
         "fridge", "freezer", "oven", "stove", "microwave", "dishwasher", "washing machine", "dryer", "kettle",
         "toaster", "coffee machine", "vacuum cleaner", "television", "tv", "fan", "heater", "iron",
+        "water cooler",
     ),
-    "seat": ("chair", "armchair", "sofa", "couch", "bench", "stool"),
-    "electronics": ("laptop", "computer", "phone", "tablet", "television", "tv", "remote control", "camera"),
+    "seat": ("chair", "armchair", "sofa", "couch", "bench", "stool", "office chair"),
+    "electronics": (
+        "laptop", "computer", "phone", "tablet", "television", "tv", "remote control", "camera", "monitor",
+        "printer", "projector", "scanner", "router", "headphones", "screen", "copier", "charger", "keyboard",
+        "speaker", "server", "display", "power bank",
+    ),
     "crockery": ("mug", "cup", "plate", "bowl", "glass"),
+    "tool": (
+        "hammer", "screwdriver", "drill", "saw", "spanner", "wrench", "pliers", "toolbox", "tape measure",
+        "soldering iron", "soldering station", "multimeter", "angle grinder", "sander", "file", "chisel",
+        "crowbar", "clamp", "vice", "jigsaw", "ladder", "stepladder", "cordless drill", "glue gun",
+        "heat gun",
+    ),
+    "safety equipment": (
+        "fire extinguisher", "first aid kit", "defibrillator", "hard hat", "helmet", "safety vest",
+        "safety glasses", "safety goggles", "smoke detector", "fire blanket", "ear defenders", "fire alarm",
+        "eyewash station", "gloves", "safety shoes", "emergency exit sign", "emergency kit",
+    ),
+    "stationery": (
+        "pen", "pencil", "stapler", "notebook", "scissors", "hole punch", "marker", "ruler", "folder",
+        "binder",
+        "tape dispenser", "sticky notes", "calculator",
+    ),
+    "bag": ("backpack", "rucksack", "handbag", "suitcase", "laptop bag", "shopping bag", "briefcase"),
+    "container": ("box", "crate", "bin", "basket", "bucket", "barrel", "parcel", "package", "carton",
+    "pallet"),
 }  # fmt: skip
 #: Words that the categories also go by.
 _ALSO = {
     "piece of furniture": "furniture", "pieces of furniture": "furniture", "pet": "animal",
     "electronic device": "electronics", "electronic devices": "electronics", "device": "electronics",
     "devices": "electronics", "home appliance": "appliance", "household appliance": "appliance",
-    "seating": "seat",
+    "seating": "seat", "items of furniture": "furniture", "item of furniture": "furniture",
+    "safety gear": "safety equipment", "safety kit": "safety equipment", "safety items": "safety equipment",
+    "safety device": "safety equipment", "safety devices": "safety equipment",
+    "emergency equipment": "safety equipment", "tools": "tool", "hand tools": "tool", "power tools": "tool",
+    "office supplies": "stationery", "electronic equipment": "electronics", "electronic items": "electronics",
+    "it equipment": "electronics", "gadgets": "electronics", "gadget": "electronics",
+    "motor vehicle": "vehicle",
+    "something to sit on": "seat", "place to sit": "seat", "kitchen appliance": "appliance",
+    "electrical appliance": "appliance", "domestic appliance": "appliance", "luggage": "bag",
+    "kitchen appliances": "appliance", "electrical appliances": "appliance",
 }  # fmt: skip
 
 
@@ -113,10 +196,20 @@ class Labels:
         return None
 
     def category(self, words: str) -> list[str]:
-        """Return the labels of a category such as *vehicle*; none for other words."""
+        """Return the labels of a category such as *vehicle*, or those that end in the words: *dining table*.
+
+        Returns no labels for other words.
+        """
         root = stems(_ALSO.get(words.lower(), words))
         members = next((CATEGORIES[name] for name in CATEGORIES if stems(name) == root), ())
-        return list(dict.fromkeys(label for member in members for label in self.alike(member)))
+        found = list(dict.fromkeys(label for member in members for label in self.alike(member)))
+        return found or self.heads(words)
+
+    def heads(self, words: str) -> list[str]:
+        """Return the labels that end in the words: *dining table* and *coffee table* for *tables*."""
+        root = stems(words)
+        longer = (each for each in self._by_stems if root and len(each) > len(root))
+        return [label for each in longer if each[-len(root) :] == root for label in self._by_stems[each]]
 
     def nearest(self, words: str) -> str | None:
         """Return the label that is a synonym or differs by a misspelling, or ``None``.

@@ -7,7 +7,7 @@ from typing import Any
 
 from memory.questions.asking import Questions
 from memory.questions.errors import QuestionError
-from memory.questions.measuring import is_place_name
+from memory.questions.places import names_place
 from memory.questions.ranking import LENGTHS
 from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.sentences import example_of, refusal
@@ -37,6 +37,8 @@ _SUPPORTED_PARTS: dict[str, tuple[str, ...]] = {
     "ranked": (*_PLACE_PARTS, *_TIME_PARTS),
     "select": (*_PLACE_PARTS, *_TIME_PARTS),
     "compare": (*_TIME_PARTS, "area"),
+    "rooms": (),
+    "same_room": (),
 }
 
 
@@ -91,6 +93,6 @@ def _is_length(parsed: ParsedQuestion) -> bool:
 
 def _label_for(questions: Questions, what: Any) -> Any:
     """Return the label that matches the words except for case and ending, or means the same; or the words."""
-    if not isinstance(what, str) or is_place_name(questions, what):
+    if not isinstance(what, str) or names_place(questions.store, what):
         return what
     return questions.label_of(what) or questions.synonym_of(what) or what

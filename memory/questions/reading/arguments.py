@@ -116,6 +116,12 @@ def arguments_of(words: str, now_ns: int) -> Arguments:
     return found
 
 
+def time_in(words: str) -> str | None:
+    """Return the first time of a sentence with its preposition, such as *on Sunday*, or ``None``."""
+    match = _SINCE.search(words) or _first_time(words)
+    return None if match is None else match[0].strip()
+
+
 def metres_in(unit: str) -> float:
     """Return the length of a unit such as *feet* in metres."""
     words = unit.lower()

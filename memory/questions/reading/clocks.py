@@ -30,6 +30,12 @@ _SINGLE = re.compile(
     rf"(?: {_PART})?(?=$|[,;] [a-z]| (?:on )?(?:{re.sub(r'[?]P<[a-z_]+>', '?:', DATE)}))",
     re.IGNORECASE,
 )
+#: *On Thursday morning around eleven*, whose part of the day belongs to the clock time.
+_PART_FIRST = re.compile(
+    rf"(?P<day>\b(?:{re.sub(r'[?]P<[a-z_]+>', '?:', DATE)})) (?P<part>morning|afternoon|evening|night),? "
+    rf"(?P<at>(?:at about|at around|about|around|at)) (?P<hour>\d{{1,2}}|{'|'.join(_WORDS)})(?=$|[,;?])",
+    re.IGNORECASE,
+)
 _DATED = re.compile(rf"\b(?:{DATE})\b", re.IGNORECASE)
 _DIGITS = re.compile(
     r"\b(?:\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|noon|midnight)\b", re.IGNORECASE
@@ -54,6 +60,7 @@ def with_clocks(words: str) -> str:
     day, a part of the day or another clock time is there. So *between 8 and 9* alone stays as it is.
     """
     words = _DAY_FIRST.sub(_iso, _SLASHES.sub(_iso, words))
+    words = _PART_FIRST.sub(r"\g<day> \g<at> \g<hour> in the \g<part>", words)
     return _dated(_SINGLE.sub(_written, _RANGE.sub(_written, words)))
 
 

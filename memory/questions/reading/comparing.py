@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from memory.questions.boxes import Measure, Order, RankMeasure
+from memory.questions.reading.arguments import pattern
 from memory.questions.reading.grammar import Chunk, is_past
 
 #: Classes of words that do not change a comparison.
@@ -32,6 +33,21 @@ COMPARED_MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "more": ("observations", "more"),
     "less": ("observations", "less"),
 }
+_EQUAL_BY: Mapping[str, RankMeasure] = {
+    "height": "height", "tall": "height", "high": "height", "width": "width", "wide": "width",
+    "length": "length", "long": "length", "size": "size", "big": "size", "large": "size", "age": "first_seen",
+    "old": "first_seen",
+}  # fmt: skip
+_BY = f"(?P<measure>{'|'.join(_EQUAL_BY)})"
+_EQUAL = (
+    pattern(
+        rf"^(?:is|are) (?P<first>.+?) and (?P<second>.+?)(?: both)? (?:of |equal in )?(?:the same )?{_BY}$"
+    ),
+    pattern(rf"^(?:is|are) (?P<first>.+?) and (?P<second>.+?) (?:equally|just as|as) {_BY}$"),
+    pattern(rf"^(?:is|are) (?P<first>.+?) (?:exactly |just )?as {_BY} as (?P<second>.+)$"),
+    pattern(rf"^(?:is|are|does|do) (?P<first>.+?) (?:have )?(?:of )?the same {_BY} as (?P<second>.+)$"),
+)
+_ARTICLE = pattern(r"^(?:the|my|our|your|his|her|their) ")
 #: Words that ask for the smaller number.
 _LESS = ("fewer", "less", "fewest", "least", "emptiest", "closer", "nearer")
 _SAME = ("as many", "same number")
@@ -70,6 +86,16 @@ class Halves(NamedTuple):
     order: Order
     yes_no: bool
     past: bool
+
+
+def equal_of(words: str) -> Comparing | None:
+    """Return *are A and B the same height* and *is A as tall as B* as a comparison; None for others."""
+    found = next((match for each in _EQUAL if (match := each.match(words)) is not None), None)
+    if found is None:
+        return None
+    names = tuple(_ARTICLE.sub("", found[part]) for part in ("first", "second"))
+    measure: RankMeasure = _EQUAL_BY[found["measure"].lower()]
+    return Comparing(measure, "same", names, yes_no=True)
 
 
 def order_of(words: str) -> Order:

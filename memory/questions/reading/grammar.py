@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from memory.questions.boxes import Relation
-from memory.questions.reading.lexicon import LONGEST, NUMBERS, PHRASES
+from memory.questions.reading.lexicon import LONGEST, NUMBERS, PHRASES, THINGS
 from memory.wording import fold
 
 _ID = re.compile(r"#?\d{1,18}$")
@@ -27,9 +27,14 @@ _CONTRACTIONS = (
     (re.compile(r"\b(wh\w+|how|that|there|it|he|she)'s\b", re.IGNORECASE), r"\1 is"),
     (re.compile(r"\b(what|where|who|how)s\b(?!')", re.IGNORECASE), r"\1 is"),
     (re.compile(r"\bi'm\b", re.IGNORECASE), "I am"),
+    (re.compile(r"\b(wh(?:at|ere|o|en)|how)'d\b", re.IGNORECASE), r"\1 did"),
+    (re.compile(r"\b(i|you|he|she|we|they|it)'d\b", re.IGNORECASE), r"\1 would"),
+    (re.compile(r"\b(i|you|he|she|we|they|it)'ll\b", re.IGNORECASE), r"\1 will"),
     (re.compile(r"\b(\w+)'re\b", re.IGNORECASE), r"\1 are"),
     (re.compile(r"\b(\w+)'ve\b", re.IGNORECASE), r"\1 have"),
-    (re.compile(r"\bcan't\b", re.IGNORECASE), "can not"),
+    (re.compile(r"\bcan'?t\b", re.IGNORECASE), "can not"),
+    (re.compile(r"\b((?:is|are|was|were|ha[sd]|have|do|does|did))nt\b", re.IGNORECASE), r"\1 not"),
+    (re.compile(r"\bive\b", re.IGNORECASE), "I have"),
     (re.compile(r"\b(\w+)n't\b", re.IGNORECASE), r"\1 not"),
 )
 #: Classes that stand before a noun phrase as adjectives: *the parked car*, *my old bike*, *the front door*.
@@ -41,8 +46,6 @@ _SEEN_NOW = ("see", "sees", "visible", "in view", "known", "stored", "recorded",
 #: Deeds of *anyone*; without them, *anyone* is the object of the question.
 _DEEDS = frozenset({"APPEAR", "CHANGE", "HAPPEN", "LEFT", "MOVE"})
 _SILENT = frozenset({"ALL", "ANY", "DET", "FILLER", "OF", "TO"})
-#: Words for objects, not for all memories.
-_THINGS = ("thing", "things", "object", "objects", "item", "items", "entity", "entities")
 #: Words after *newest* that mean the last observation, not the last object to appear.
 _OBSERVATIONS = ("memory", "memories", "observation", "observations", "sighting", "sightings")
 #: Relation to a landmark by the class of the preposition; the others mean the surroundings.
@@ -61,6 +64,10 @@ RELATION_OF: Mapping[str, Relation] = {
 }
 #: Classes of prepositions.
 PREPOSITIONS = frozenset({*RELATION_OF, "NEAR"})
+
+
+#: Words that ask for something else than whether an object is still there.
+_NO_STATES = ("new", "different", "together")
 
 
 class Chunk(NamedTuple):
@@ -107,7 +114,7 @@ class Parse:
 
     def means_objects(self) -> bool:
         """Return True for *things* or *objects*, which are not the places that the robot visited."""
-        return any(chunk.kind == "ANYTHING" and chunk.text.lower() in _THINGS for chunk in self.functions)
+        return any(chunk.kind == "ANYTHING" and chunk.text.lower() in THINGS for chunk in self.functions)
 
 
 def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
@@ -135,6 +142,8 @@ def chunks_of(text: str, names: Collection[str] = ()) -> list[Chunk]:
                 kind = "CLAUSE"  # Before it was seen: a time that is not known.
         if kind == "WHO" and words.lower() != "whose" and chunks and chunks[-1].kind == "NOUN":
             kind = "FILLER"  # The person who is at the door.
+        if kind == "THERE" and words.lower() in ("present", "existing") and _names_next(tokens, at + size):
+            kind, words = "STILL", "still"  # "Present objects" are those that are still there.
         if kind in _ADJECTIVES and _is_adjective(tokens, at, size, chunks):
             kind = "DET" if words.lower() in ("different", "parked") else "NOUN"
         if kind == "NOUN" and chunks and chunks[-1].kind == "NOUN":
@@ -201,9 +210,16 @@ def _class_at(
             return size, "NOUN"
     for size in range(min(LONGEST, len(folded)), 0, -1):
         kind = PHRASES.get(tuple(folded[:size]))
-        if kind is not None:
+        # An area called "office" is meant by "in the office", which otherwise means everywhere.
+        named = size > 1 and kind == "FILLER" and tuple(folded[size - 1 : size]) in names
+        if kind is not None and not named:
             return size, kind
     return 1, "STOP" if folded[0] in (",", ";") else "NOUN"
+
+
+def _names_next(tokens: Sequence[str], at: int) -> bool:
+    """Return True if a noun or a word such as *objects* follows."""
+    return at < len(tokens) and PHRASES.get((fold(tokens[at]),)) in (None, "ANYTHING")
 
 
 def _is_adjective(tokens: Sequence[str], at: int, size: int, chunks: Sequence[Chunk]) -> bool:
@@ -260,6 +276,7 @@ _INTENTS = (
     Intent("nearest", "NEAREST", target=False),
     Intent("last_seen", "WHERE|WHEN|POSITION", target=True, also="LAST|FIND|WHERE|WHEN|HAPPEN"),
     Intent("search", "WHICH|SHOW|WHAT STILL", target=True),
+    Intent("search", "WHICH|SHOW STILL ANYTHING", target=False),
     Intent("still_there", "STILL", target=True, also="MOVE|LEFT"),
     Intent("search", "WHICH|SHOW|WHAT MOVE|LEFT", target=True),
     Intent("search", "WHICH|SHOW MOVE|LEFT", target=False),
@@ -320,6 +337,10 @@ def parse(chunks: Sequence[Chunk]) -> Parse:
     question = next(fitting, None)
     if first != "WHERE" and chunks and chunks[-1].kind in RELATION_OF:
         question = None  # What can I sit on?
+    if first == "WHERE" and target is not None and "ANYTHING" in kinds:
+        question = None  # Where is the thing for the television?
+    if question == "still_there" and any(each.text.lower() in _NO_STATES for each in functions):
+        question = None  # Is the backpack new?
     if first in ("WHAT", "WHICH") and functions[0].kind != "WHERE" and "WHERE" in kinds:
         question = None  # A question within a question: what is in the room where the table is?
     if question is None and target is not None and kinds <= _SILENT | PREPOSITIONS | {"ID"}:
@@ -377,6 +398,8 @@ def _nouns_of(chunks: Sequence[Chunk]) -> _Nouns:
             landmarks.append(Chunk("NEAREST", chunk.text))
         elif not landmarks and _leaves(chunks[:place]):
             landmarks.append(Chunk("IN", chunk.text))
+        elif before in PREPOSITIONS:
+            unparsed.append(chunk)  # On the stand next to the bed: a place of the place.
         elif target is None:
             target = (place, chunk.text)
         elif not landmarks and before == "NOUN" and chunks[place - 1].kind in _SILENT:

@@ -20,8 +20,8 @@ _CLASSES: Mapping[str, str] = {
         weeks ago, how long has it been since, how long is it since, how much time has passed since
     """,
     "SINCE": "since when",
-    "WHAT": "what, whats",
-    "WHICH": "which",
+    "WHAT": "what, whats, what other",
+    "WHICH": "which, which other",
     "WHO": "who, whom, whose",
     "WHY": "why",
     "HOW": "how",
@@ -50,39 +50,51 @@ _CLASSES: Mapping[str, str] = {
     "ADVICE": "should, shall, ought to",
     "FUTURE": "will, wont, going to, tomorrow, next week, next month, next year, next time",
     "SEE": """
-        counted, crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed,
-        observe, observed, detect, detected, meet, met, spot, spotted, encounter, encountered, remember,
-        remembered, sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass by,
-        passed by, come across, came across, look at, looked at, known, found, sighting, sightings, sighting
-        of, sight of, pass, passed, pass through, passed through, drive past, drive through, drove through,
-        run into, ran into, bump into, bumped into, come by, cross paths with, be seen, visit, visited, been
-        to, walk past, walked past, walk by, walked by, go past, went past, come past
+        check, checked, check on, checked on, inspect, inspected, patrol, patrolled, look in on, counted,
+        crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed, observe,
+        observed, detect, detected, meet, met, spot, spotted, encounter, encountered, remember, remembered,
+        sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass by, passed by,
+        come across, came across, look at, looked at, known, found, sighting, sightings, sighting of, sight
+        of, pass, passed, pass through, passed through, drive past, drive through, drove through, run into,
+        ran into, bump into, bumped into, come by, cross paths with, be seen, visit, visited, been to, walk
+        past, walked past, walk by, walked by, go past, went past, come past
     """,
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
         got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
         sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
-        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping
+        hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping, waiting, end up, ends up,
+        wind up, wound up, go off to, went off to, wandered off to, wander off to, run off to, ran off to,
+        curled up, curl up, curled, snuggled up, perched, propped up, propped, tucked away, tucked, wedged,
+        dumped, strewn, scattered, plonked, stashed away, stashed, stowed away, stowed, sprawled, snoozing,
+        napping, dozing, leaning, leaned, leant, lurking, loitering, situated, positioned, installed, docked,
+        stacked, piled up, piled, stuck, attached, laid, lain, put away, put down, set down, left lying, lying
+        around, lying about, laying around, lying here, sitting around, sitting about, standing around,
+        standing about, hanging around, hanging about, hanging up, kicking about, knocking about, knocking
+        around, floating around, keeping, housed, kept locked
     """,
     "LEFT": "left, leave, leaving",
     "MOVE": """
-        missing from, disappeared from, gone from, vanished from, removed from, taken from, moved, move,
-        moves, taken, take, took, take away, removed, remove, disappeared, disappear, vanished, vanish, gone,
-        missing, away, lost, left behind, gone missing, go missing, went, went missing, went away, moved
-        away, drive away, drive off, walk away, walked away, ran away, driven off, drove off, driven away,
-        drove away, stolen, picked up, pick up, collected
+        marked gone, marked moved, marked as gone, marked as moved, missing from, disappeared from, gone from,
+        vanished from, removed from, taken from, moved, move, moves, taken, take, took, take away, removed,
+        remove, disappeared, disappear, vanished, vanish, gone, missing, away, lost, left behind, gone
+        missing, go missing, went, went missing, went away, moved away, drive away, drive off, walk away,
+        walked away, ran away, driven off, drove off, driven away, drove away, stolen, picked up, pick up,
+        collected
     """,
     "CHANGE": "changed, change, changes, new, different, difference, the difference",
     "APPEAR": """
-        added, appear, appeared, arrive, arrived, get here, got here, get there, delivered, brought, come,
-        came, show up, showed up, shown up, turn up, turned up
+        created, registered, added, appear, appeared, arrive, arrived, get here, got here, get there,
+        delivered, brought, come, came, show up, showed up, shown up, turn up, turned up
     """,
     "HAPPEN": """
-        ring, rang, rung, happen, happened, happens, happening, went on, going on, take place, took place
+        go off, goes off, went off, going off, gone off, ring, rang, rung, happen, happened, happens,
+        happening, went on, going on, take place, took place
     """,
     "SHOW": """
-        enumerate, report, print, output, return, show, list, search, search for, give, display, tell, tell
-        about, give details of, details of, name the, name all, name every
+        enumerate, identify, specify, indicate, point out, report, print, output, return, show, list, search,
+        search for, give, display, tell, tell about, give details of, details of, name the, name all, name
+        every
     """,
     "FIND": "can not find, cannot find, find, need, want, locate, look for, looking for",
     "GO": """
@@ -105,13 +117,14 @@ _CLASSES: Mapping[str, str] = {
         furthest away, farthest away from, furthest away from, farthest one from, furthest one from
     """,
     "SUPERLATIVE": """
-        how big, how large, how tall, how high, how wide, biggest, largest, smallest, tiniest, longest,
-        tallest, widest, narrowest, highest, lowest, fastest, slowest, oldest, newest, most often, most
-        frequently, the most often, the most frequently, least often, least frequently, the least often, the
-        least frequently, least recently, most times, the most times, fewest times, the fewest times, for the
-        longest time, longest ago, the longest ago, the longest time ago, for the longest, in the longest
-        time, the longest time, longest time, for the shortest time, the shortest time, shortest time,
-        at what height, at which height
+        how big, how large, how tall, how high, how wide, how high up, how high off the ground, how high off
+        the floor, how high above the ground, how high above the floor, biggest, largest, bulkiest, hugest,
+        smallest, tiniest, longest, tallest, widest, narrowest, highest, lowest, fastest, slowest, oldest,
+        newest, most often, most frequently, the most often, the most frequently, least often, least
+        frequently, the least often, the least frequently, least recently, most times, the most times, fewest
+        times, the fewest times, for the longest time, longest ago, the longest ago, the longest time ago, for
+        the longest, in the longest time, the longest time, longest time, for the shortest time, the shortest
+        time, shortest time, at what height, at which height
     """,
     "UNSEEN": """
         unseen, unvisited, unobserved, undetected, gone unseen, been unseen, gone unvisited, gone unnoticed,
@@ -135,8 +148,8 @@ _CLASSES: Mapping[str, str] = {
     "EVER": "ever, already, yet, before, earlier, previously, in the past",
     "NOW": "now, right now, rn, currently, at the moment, at present, these days",
     "THERE": """
-        there, here and there, present, in place, in the memory, in your memory, in memory, in the store, in
-        your store, anywhere, somewhere, exist, exists, around
+        there, here and there, present, marked present, marked as present, in place, in the memory, in your
+        memory, in memory, in the store, in your store, anywhere, somewhere, exist, exists, around
     """,
     "HERE": """
         here, around here, in here, nearby, this place, that place, this spot, this location, this area, this
@@ -146,17 +159,17 @@ _CLASSES: Mapping[str, str] = {
     "ANYTHING": """
         detection, detections, anything, something, everything, thing, things, object, objects, stuff,
         memories, memory, labels, classes, situation, situations, observation, observations, it all, event,
-        events, item, items, entry, entries, entity, entities, all memories, anything else, something else,
-        everything else
+        events, item, items, piece, pieces, entry, entries, record, records, entity, entities, all memories,
+        anything else, something else, everything else, other things, other objects, other items
     """,
     "PERSON": "he, she, i, you, we, me, us, the robot, robot, they, u, ya",
     "ANYONE": "anyone, anybody, someone, somebody",
     "DET": """
         asset, of class, for class, called, named, labelled, labeled, the, a, an, my, ur, your, our, his,
-        her, their, its, some, teh, other, distinct, another, one of, some of
+        her, their, its, some, teh, distinct, another, one of, some of
     """,
     "ALL": "both, both of, all, every, each, all of, all the, any of the, each of",
-    "ANY": "any, any of",
+    "ANY": "any, any of, any other",
     "POSITION": """
         last place, last position, position of, location of, place of, pose of, coordinates of, whereabouts
         of, spot of, position, location, coordinates, current position of, last known position of, last known
@@ -172,7 +185,7 @@ _CLASSES: Mapping[str, str] = {
     "SIDE_RIGHT": "right of, to the right of, on the right of, on the right side of",
     "SIDE_FRONT": "in front of, ahead of",
     "SIDE_BACK": "behind, in back of, at the back of, beyond",
-    "NEAR": "near, close to, around the, by, at, along, in the vicinity of, nearby to, around",
+    "NEAR": "near, close to, around the, by, at, along, round the, in the vicinity of, nearby to, around",
     "UNDER": "under, underneath, beneath, below, right under, directly under, directly below",
     "ABOVE": "above, right above, directly above",
     "SIDE": """
@@ -211,10 +224,10 @@ _CLASSES: Mapping[str, str] = {
     """,
     "ACT": """
         looking at, walk, walked, walking, run, running, ride, rode, riding, turn, turned, wait, waited,
-        waiting, sleep, slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget,
+        sleep, slept, eating, drink, drank, wear, bring, fetch, carry, hand, grab, delete, forget,
         erase, turn on, turn off, switch on, switch off, use, used, using, opened, close the, eat, ate, cook,
-        cooked, wash, washed, buy, bought, break, broke, throw, threw, drop, dropped, charge, charged, feed,
-        fed, wear, wore, read, wrote, say, said, talk, talked
+        cooked, swallow, swallowed, wash, washed, buy, bought, break, broke, throw, threw, drop, dropped,
+        charge, charged, feed, fed, wear, wore, read, wrote, say, said, talk, talked
     """,
     "FOREIGN": """
         wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,
@@ -225,21 +238,49 @@ _CLASSES: Mapping[str, str] = {
     """,
     "FILLER": """
         maybe, perhaps, probably, possibly, anymore, any more, any longer, either, centre-to-centre,
-        center-to-center, straight-line, in the whole house, in the whole flat, in the entire house,
-        one, is it true that, is it correct that, check whether, check if, confirm that, confirm, see
-        whether, see if, find out whether, verify that, verify whether, hey, hi, hello, remind, any
-        idea, any ideas, happen to, i wonder, wondering, would like, ok, okay, well, please, thanks,
-        thank you, exactly, just, really, actually, pls, plz, thx, else, that, again, so, so far, at
-        all, in total, altogether, total, up, me, out, too, also, currently there, right, kind of,
-        kinds of, to the flat, to the house, sort of, types of, type of, piece of, pieces of, a lot
-        of, as, place where, spot where, the place where, the spot where, there is, in the house, in
-        the flat, at home, in our home, in the home, in my home, in town, in the town, on the road, on
-        the street, along the road, along the street, together, overall, hello robot,
-        in this flat, in this house, in this home, in this apartment, in the apartment
+        center-to-center, straight-line, in the whole house, in the whole flat, in the entire house, one, is
+        it true that, is it correct that, check whether, check if, confirm that, confirm, see whether, see if,
+        find out whether, verify that, verify whether, hey, hi, hello, remind, any idea, any ideas, happen to,
+        i wonder, wondering, would like, ok, okay, well, please, thanks, thank you, exactly, just, really,
+        actually, pls, plz, thx, else, that, again, so, so far, at all, in total, altogether, total, up, me,
+        out, too, also, currently there, right, kind of, kinds of, to the flat, to the house, sort of, types
+        of, type of, piece of, pieces of, item of, items of, article of, articles of, bit of, a lot of, as,
+        place where, spot where, the place where, the spot where, there is, in the house, in the flat, at
+        home, in our home, in the home, in my home, in town, in the town, on the road, on the street, along
+        the road, along the street, together, overall, hello robot, on record, on the record, you know of, you
+        know about, stored in memory, you have stored, itself
     """,
 }
+#: Words for objects, not for all memories.
+THINGS = (
+    "thing", "things", "object", "objects", "item", "items", "entity", "entities", "entry", "entries",
+    "record", "records",
+)  # fmt: skip
+#: Nouns for everything that the store remembers, unless an area has the name.
+WHOLE_PLACES = (
+    "flat", "house", "home", "apartment", "dwelling", "household", "building", "office", "premises",
+    "property", "site", "place", "facility",
+)  # fmt: skip
+_WHOLE_STARTS = tuple(
+    f"{preposition} {determiner}"
+    for preposition in ("in", "around", "about", "inside", "within", "across", "throughout", "on")
+    for determiner in ("the", "this", "our", "my", "the whole", "the entire", "this whole")
+)
 
 
+#: Persons that a determiner may stand before. A name and *grandma* have none.
+PERSONS = frozenset({
+    "aunt", "aunty", "baby", "babies", "babysitter", "boss", "boy", "boys", "boyfriend", "brother",
+    "brothers", "child", "children", "cleaner", "client", "colleague", "colleagues", "cousin", "cousins",
+    "dad", "daddy", "daughter", "daughters", "doctor", "father", "flatmate", "friend", "friends",
+    "gardener", "girl", "girlfriend", "girls", "grandad", "granddad", "granddaughter", "grandfather",
+    "grandma", "grandmother", "grandpa", "grandparents", "grandson", "granny", "guest", "guests", "guy",
+    "husband", "kid", "kids", "lady", "landlady", "landlord", "man", "men", "mom", "mother", "mum",
+    "mummy", "nanny", "neighbor", "neighbors", "neighbour", "neighbours", "nephew", "niece", "nurse",
+    "parents", "partner", "people", "person", "postman", "roommate", "roommates", "sister", "sisters",
+    "son", "sons", "spouse", "student", "students", "teacher", "teenager", "tenant", "toddler", "twins",
+    "uncle", "visitor", "visitors", "wife", "woman", "women",
+})  # fmt: skip
 #: Numbers that may stand before an object.
 NUMBERS = (
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -258,6 +299,8 @@ def _table() -> dict[tuple[str, ...], str]:
             table.setdefault(words, name)
             if name in SUPERLATIVES:
                 table |= {(ordinal, *words): name for ordinal in ORDINALS}
+    for start in _WHOLE_STARTS:
+        table |= {(*start.split(), noun): "FILLER" for noun in WHOLE_PLACES}
     return table
 
 

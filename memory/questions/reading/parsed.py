@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from memory.questions.boxes import RankMeasure, Relation
 from memory.questions.changes import Change
@@ -21,6 +21,29 @@ BOUNDS: tuple[Bound, ...] = get_args(Bound)
 #: How many of several objects have to meet the conditions.
 Quantifier = Literal["all", "any", "both", "none"]
 QUANTIFIERS: tuple[Quantifier, ...] = get_args(Quantifier)
+
+
+class CountBound(NamedTuple):
+    """How many objects there have to be."""
+
+    bound: Bound
+    number: int
+
+    def holds(self, count: int) -> bool:
+        """Return True if a number of objects is within the bound."""
+        return {
+            "more": count > self.number,
+            "less": count < self.number,
+            "at least": count >= self.number,
+            "at most": count <= self.number,
+            "exactly": count == self.number,
+        }[self.bound]
+
+    def __str__(self) -> str:
+        if self == ("exactly", 0):
+            return "no"
+        words = {"more": "more than", "less": "fewer than"}.get(self.bound, self.bound)
+        return f"{words} {self.number}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +83,7 @@ class ParsedQuestion:
         radius_m: around it.
         between: first and last nanosecond.
         since: nanoseconds.
+        lately: the question has no start time, so ``since`` is a day ago.
         map_id: of the map.
         unit: of the distance that is asked for, as typed.
         area: name of an area of the store.
@@ -71,6 +95,8 @@ class ParsedQuestion:
         sides: two counts that are compared.
         conditions: on each object of a list; all must hold.
         quantifier: the question is whether all, both or none of the objects meet the conditions.
+        bound: how many of the objects there have to be, or a room has to have, for a yes.
+        distinct: the question is how many kinds of objects there are, not how many objects.
         room_of: the place is not ``beside``, but the area that it is in.
         parts: questions that are answered one after the other.
         inside: the place means a room or area, not what is around it.
@@ -97,6 +123,7 @@ class ParsedQuestion:
     radius_m: float | None = None
     between: Span | None = None
     since: int | None = None
+    lately: bool = False
     map_id: str | None = None
     unit: str | None = None
     area: str | None = None
@@ -108,6 +135,8 @@ class ParsedQuestion:
     sides: tuple[ParsedQuestion, ParsedQuestion] | None = None
     conditions: tuple[ObjectCondition, ...] = ()
     quantifier: Quantifier | None = None
+    bound: CountBound | None = None
+    distinct: bool = False
     room_of: bool = False
     parts: tuple[ParsedQuestion, ...] = ()
     inside: bool = False
@@ -131,6 +160,8 @@ class ParsedQuestion:
         hidden = (
             "comparing",
             "inside",
+            "lately",
+            "distinct",
             "nearest",
             "past",
             "described",
@@ -147,6 +178,7 @@ class ParsedQuestion:
             "sides",
             "conditions",
             "parts",
+            "bound",
         )
         found = {
             name: value

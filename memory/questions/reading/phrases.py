@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from memory.questions.reading.grammar import PREPOSITIONS, Chunk, parse
+from memory.questions.reading.lexicon import THINGS
 
 #: Prepositions at the end of a question, and those of the opposite relation.
 _OPPOSITES = {"ON": "CARRYING", "NEXT": "NEXT", "UNDER": "ABOVE", "ABOVE": "UNDER", "NEAR": "NEAR"}
@@ -22,18 +23,7 @@ _LONGEST = (
     "longest",
 )  # fmt: skip
 #: Words for objects beside which another word describes them.
-_OBJECTS = (
-    "anything",
-    "something",
-    "everything",
-    "thing",
-    "things",
-    "object",
-    "objects",
-    "item",
-    "items",
-    "stuff",
-)
+_OBJECTS = (*THINGS, "anything", "something", "everything", "stuff")
 
 
 def turned(chunks: Sequence[Chunk]) -> list[Chunk]:
@@ -78,7 +68,7 @@ def seen_least(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 def rephrased(chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
     """Return the chunks after these rules, and whether a word of captions is meant, as in *anything grey*."""
-    plain = turned(seen_least(_emptiest(chunks)))
+    plain = _described_last(turned(seen_least(_emptiest(chunks))))
     without = described(plain)
     if without is not None and without[0].kind == "BE" and without[1:2] and without[1].kind == "NOUN":
         without.insert(1, Chunk("THERE", "there"))  # "Is anything grey" asks whether there is something.
@@ -98,6 +88,15 @@ def _emptiest(chunks: Sequence[Chunk]) -> list[Chunk]:
     named = len(said) == 4 and said[3].text.lower() in ("room", "area")
     if named and kinds[0] in ("WHAT", "WHICH", "WHERE") and kinds[1:] == ["BE", "EMPTIEST", "NOUN"]:
         return [Chunk("WHERE", f"which {said[3].text.lower()}"), said[1], said[2]]
+    return list(chunks)
+
+
+def _described_last(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return *which chairs are blue* as *which blue chairs*."""
+    said = [chunk for chunk in chunks if chunk.kind not in ("DET", "FILLER")]
+    kinds = [chunk.kind for chunk in said]
+    if kinds == ["WHICH", "NOUN", "BE", "NOUN"] and " " not in said[3].text:
+        return [said[0], Chunk("NOUN", f"{said[3].text} {said[1].text}")]
     return list(chunks)
 
 

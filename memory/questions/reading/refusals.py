@@ -68,10 +68,24 @@ NO_ROBOT = (
 )
 #: ``{word}`` is the pronoun.
 UNNAMED = f"I read each question on its own, so I don't know what '{{word}}' is. Name it. {_EXAMPLE}"
+HABITS = f"I know where objects were seen, not what usually happens. {_EXAMPLE}"
+WHICH_IS_MEANT = f"I don't know which of several objects is meant. Name it in the question. {_EXAMPLE}"
 WHO_IS = f"I don't know who '{{word}}' is. {_EXAMPLE}"
 LEFT_IN_A_TIME = (
     "I count what was seen in a time, not what left in it. Ask for example: 'what changed since yesterday?'"
 )
+
+
+def _is_habit(parsed: Parse) -> bool:
+    """Return True for *where do visitors sit*; with a determiner, an object of the store is meant."""
+    kinds = [chunk.kind for chunk in parsed.functions]
+    does = any(chunk.text.lower() in ("do", "does") for chunk in parsed.functions)
+    return (
+        does
+        and kinds[:2] == ["WHERE", "DO"]
+        and "STAY" in kinds
+        and not {"DET", "PERSON", "THIS"} & set(kinds)
+    )
 
 
 def reason_of(parsed: Parse, words: str) -> str | None:
@@ -85,6 +99,8 @@ def reason_of(parsed: Parse, words: str) -> str | None:
         if chunk.kind in _REASONS:
             reason = _REASONS[chunk.kind].replace("{word}", chunk.text)
             return reason.replace("{Word}", chunk.text[:1].upper() + chunk.text[1:])
+    if _is_habit(parsed):
+        return HABITS
     kinds = any(each.text.lower() in _KINDS for each in parsed.functions)
     if kinds and (parsed.has("COUNT") or (parsed.target is not None and parsed.has("WHAT", "WHICH"))):
         about = parsed.target or "objects"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from memory.questions.reading.arguments import ENDS, pattern
+from memory.questions.reading.idioms import plainer
 from memory.questions.reading.lexicon import PHRASES
 from memory.wording import fold
 
@@ -25,7 +26,8 @@ _LEAD = pattern(
     r"|(?:just )?out of (?:curiosity|interest)|just curious|be (?:so )?kind(?: enough)?"
     rf"|do me a favou?r)(?: {_FRIEND})*(?:\s*[,.:;!?-]+\s+|\s+(?=\w)|$)(?:(?:and|but) )?)"
     rf"|(?:{_THANKS}|{_FRIEND})\s*[,.:;!]+\s+(?={_ASKING})"
-    r"|(?:yo|hey|ok|okay|so|well|alright|right|listen|please note(?: that)?|note that)(?: robot)?[\s,.:;!-]+"
+    r"|(?:yo|hey|ok|okay|so|well|alright|right|listen|now|and|but|also|oh|ah|hm+|u[mh]+|erm|look|quick|then"
+    r"|please note(?: that)?|note that)(?: robot)?[\s,.:;!-]+"
     rf"(?={_ASKING}|(?:i|we|my|our|it|he|she|they|there)\b))"
 )
 _TAIL = pattern(
@@ -41,6 +43,7 @@ _REQUEST = pattern(
     r"|let me know(?! when)"
     r"|any chance(?: that)?(?= you)|do you (?:happen to )?(?:know|remember)"
     r"|(?:can|could|would|will) you (?:please )?(?:tell|remind|inform) me|(?:tell|remind) me"
+    r"|(?:(?:my|our|the|his|her) )?\w+ (?:asks|is asking|asked|wonders|wants to know|would like to know)"
     r"|are you able to (?:tell|remind) me|any idea(?: as to)?|do you have any idea))"
     r"\s+(?=(?:where|when|how|which|who|if|whether|since when|you)\b)"
     r"|^(?:please )?(?:check|see|verify|confirm|find out) (?=(?:if|whether) )"
@@ -49,6 +52,26 @@ _REQUEST = pattern(
 #: *Whether the cat is on the sofa*: the words before the first verb are its subject.
 _WHETHER = pattern(
     r"^(?:if|whether) (?P<subject>[^,;?]+?) (?P<verb>is|are|was|were|has|have|had) (?P<rest>[^,;?]+)$"
+)
+#: *Is it true that the umbrella is gone*.
+_IS_TRUE = pattern(
+    r"^(?:is it (?:true|correct|right)|am i right|are you sure|can you confirm|please confirm|confirm)(?: "
+    r"in thinking)?"
+    r"(?: that)? (?=\w)"
+)
+#: *The keys are on the shelf, aren't they*, and the same without the tag.
+_TAG = pattern(
+    r",? (?:(?:is|are|was|were|do|does|did|has|have|can|could|wo|would)(?:n't| not)? (?:i|it|they|he|she"
+    r"|we|you|there)"
+    r"|right|correct|yes|yeah|true)$"
+)
+_STATED = pattern(
+    r"^(?P<subject>(?:the|my|our|his|her|their|there|your) ?[^,;?]*?) ?\b(?P<verb>is|are|was|were|has"
+    r"|have) (?P<rest>[^,;?]+)$"
+)
+_PUT = pattern(
+    r"^(?:i|we|you) (?:left|put|placed|laid) (?P<what>(?:the|my|our) [^,;?]+?) (?P<place>(?:on|in|under"
+    r"|next to|inside) [^,;?]+)$"
 )
 _ASKS = pattern(r"\b(?:what|where|when|why|which|who|how)\b")
 _HOW_LONG = r"(?P<how>how long|how much time|how many (?:second|minute|hour|day|week)s|what is the time)"
@@ -74,8 +97,20 @@ _SIZED = pattern(
 )
 #: *What is left in the garage* and *what is still in the garage*: what is there. *What has left* is another.
 _REMAINING = pattern(
-    r"^(?P<what>(?:what|who|which (?:\w+ )+|how many (?:\w+ )+)\s*\b(?:is|are)) (?:still )?(?:left|still)"
-    r"(?= (?:in|on|at|inside|near|next to) )"
+    r"^(?P<what>(?:what|who) (?:is|are)) (?:still )?(?:left|still)(?= (?:in|on|at|inside|near|next to) )"
+)
+#: *Which mugs are left in the kitchen* and *are there any mugs left*: those that are still there.
+_LEFT_OVER = pattern(
+    r"^(?P<what>(?:which|how many) (?:\w+ )+(?:is|are|do (?:we|you|i) have)) (?:still )?left(?= (?:in|on"
+    r"|at|inside|near|next to) |$)"
+)
+_ANY_LEFT = pattern(
+    r"^(?P<what>(?:(?:is|are) there|do (?:we|you|i) have|have (?:we|you) got)? ?(?:still )?(?:any|some|a"
+    r"|an|enough|no)\b[\w ]*?)"
+    r" (?:still )?left(?= (?:in|on|at|inside|near|next to) |$)"
+)
+_THING_LEFT = pattern(
+    r"^(?:is )?(?:there )?anything (?:is )?(?:still )?left (?=(?:in|on|at|inside|near|next to) )"
 )
 #: *Do you think the cat is here*, and *where do you think the cat is*.
 _THINK = r"do you (?:really )?(?:think|believe|reckon|suppose|guess)"
@@ -117,19 +152,36 @@ def reworded(words: str) -> str:
     rest = " ".join(_INSIDE.sub(" ", rest).split()).rstrip(ENDS)
     if not rest:
         return words
-    rest = _direct(rest)
+    rest = _direct(plainer(rest)).strip(", ")
     asked = _WHETHER.match(rest)
     if asked is not None and rest != words and not _ASKS.search(rest):
         subject = "there" if asked["subject"].lower() == "there" else asked["subject"]
         rest = f"{asked['verb']} {subject} {asked['rest']}"
+    rest = _asked(rest)
     rest = _SIZED.sub(r"how \g<side> \g<what> in \g<unit>", rest)
     rest = _REMAINING.sub(r"\g<what>", rest)
+    rest = _LEFT_OVER.sub(r"\g<what> still", rest)
+    rest = _THING_LEFT.sub("is anything ", rest)
+    rest = _ANY_LEFT.sub(r"\g<what>", rest)
     rest = _SINCE.sub(r"how \g<unit> ago ", rest)
     elapsed = _ELAPSED.match(rest)
     if elapsed is not None:
         how = elapsed["how"] if "many" in elapsed["how"].lower() else "how long"
         rest = f"{how} was {elapsed['what'] or 'it'} there"
     return rest
+
+
+def _asked(words: str) -> str:
+    """Return a statement that asks for a yes as a question: *the keys are on the shelf, aren't they*."""
+    stated = _IS_TRUE.sub("", words, count=1)
+    tagged = _TAG.sub("", stated, count=1)
+    if tagged == words or _ASKS.search(tagged):
+        return words
+    put = _PUT.match(tagged)
+    if put is not None:
+        return f"is {put['what']} {put['place']}"
+    found = _STATED.match(tagged)
+    return words if found is None else f"{found['verb']} {found['subject'].strip()} {found['rest']}"
 
 
 def _direct(words: str) -> str:

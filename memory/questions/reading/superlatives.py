@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from memory.questions.boxes import Order, RankMeasure
+from memory.questions.reading.arguments import pattern
 from memory.questions.reading.grammar import PREPOSITIONS, Chunk
 from memory.questions.reading.lexicon import ORDINALS, SUPERLATIVES
 
@@ -24,6 +25,8 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "long": ("length", "more"),
     "biggest": ("size", "more"),
     "largest": ("size", "more"),
+    "bulkiest": ("size", "more"),
+    "hugest": ("size", "more"),
     "smallest": ("size", "less"),
     "tiniest": ("size", "less"),
     "longest": ("length", "more"),
@@ -34,6 +37,7 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "highest": ("elevation", "more"),
     "lowest": ("elevation", "less"),
     "height": ("elevation", "more"),
+    **dict.fromkeys(("up", "ground", "floor"), ("elevation", "more")),
     "fastest": ("speed", "more"),
     "slowest": ("speed", "less"),
     "ago": ("last_seen", "less"),
@@ -51,11 +55,15 @@ _MEASURES: Mapping[str, tuple[RankMeasure, Order]] = {
     "recent": ("last_seen", "more"),
     "recently": ("last_seen", "more"),
 }
+_IS_FIRST = pattern(
+    r"^(?:is|are|was) (?:the|my|our|his|her|their) (?P<what>(?:(?!than\b)\w+ "
+    r")+?)(?P<rest>the (?!same\b|first\b|last\b)\w+ .+)$"
+)
 #: Classes that may stand around a superlative.
 _AROUND = frozenset({
-    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "MODAL", "NOUN", "NOW", "OF",
-    "PERSON", "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE", "WHICH",
-    "WHO", *PREPOSITIONS,
+    "ALL", "ANYTHING", "BE", "DET", "DO", "EVER", "FILLER", "FIND", "HAVE", "HERE", "MODAL", "NOUN", "NOW",
+    "OF", "PERSON", "POSITION", "SEE", "SHOW", "STAY", "STOP", "THERE", "THIS", "TO", "WHAT", "WHERE",
+    "WHICH", "WHO", *PREPOSITIONS,
 })  # fmt: skip
 #: Classes between a superlative and the words that it belongs to.
 _SKIPPED = ("ALL", "DET", "FILLER", "OF")
@@ -109,13 +117,24 @@ def superlative_of(chunks: Sequence[Chunk]) -> Superlative | None:
         return None
     words = chunks[at].text.lower().split()
     measure, order = measure_of(chunks[at].text)
+    if chunks[at].text.lower() == "how high" and any(chunk.kind == "STAY" for chunk in rest):
+        measure = "elevation"  # How high is the sign mounted?
     staying = words[-1] == "longest" and not _names(chunks[at + 1 :])
     if staying:
         # "Has been there the longest" is about time, "the longest table" about its shape.
-        if not any(chunk.kind in ("STAY", "THERE") for chunk in rest):
+        if not any(chunk.kind in ("HERE", "STAY", "THERE") for chunk in rest):
             return None
         measure, order = "first_seen", "less"
     return Superlative(measure, order, _nth(chunks[at].text), _means_rooms(rest), staying, rest)
+
+
+def named_winner(words: str) -> tuple[str, str] | None:
+    """Return the object and the question of *is the sofa the biggest thing*; ``None`` for others."""
+    found = _IS_FIRST.match(words)
+    if found is None or not any(word in _MEASURES for word in found["rest"].lower().split()):
+        return None
+    rest = found["rest"]
+    return found["what"].strip(), f"which {rest[4:]}" if " you " in rest else f"what is {rest}"
 
 
 def measure_of(words: str) -> tuple[RankMeasure, Order]:

@@ -13,11 +13,13 @@ from collections.abc import Collection
 from memory.questions.boxes import SIDES
 from memory.questions.changes import Change
 from memory.questions.errors import QuestionError
+from memory.questions.reading.areas import count_bound, kinds_question, rooms_question
 from memory.questions.reading.arguments import ENDS, LATEST, ONLY_POINT, arguments_of, pattern
 from memory.questions.reading.comparing import (
     Comparing,
     comparing_of,
     distance_between,
+    equal_of,
     halves_of,
     order_of,
 )
@@ -46,9 +48,15 @@ from memory.questions.reading.robot import own_place
 from memory.questions.reading.rooms import in_room_of, room_phrase
 from memory.questions.reading.selections.conditions import selection_of
 from memory.questions.reading.selections.conjunctions import drops_a_question, objects_of, several_of
-from memory.questions.reading.superlatives import LISTS, Superlative, superlative_of, who_as_what
+from memory.questions.reading.superlatives import (
+    LISTS,
+    Superlative,
+    named_winner,
+    superlative_of,
+    who_as_what,
+)
 from memory.questions.reading.times import Span
-from memory.types import AWAY
+from memory.types import AWAY, Kind, State
 from memory.wording import fold, nearest
 from memory.wording.stems import says_something
 
@@ -88,6 +96,15 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         QuestionError: the text is empty or too long, or depends on the robot's pose.
         ValueError: a time does not exist.
     """
+    return understand_words(words_of(text), now_ns, names)
+
+
+def words_of(text: str) -> str:
+    """Return a typed question as a direct one, without polite words.
+
+    Raises:
+        QuestionError: the text is empty or too long.
+    """
     if len(text) > MOST_CHARACTERS:
         raise QuestionError(
             "text", f"a question may have {MOST_CHARACTERS} characters, got {len(text)}. Shorten it"
@@ -95,7 +112,11 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
     words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(ENDS)
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
-    words = reworded(words)
+    return reworded(words)
+
+
+def understand_words(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
+    """Return what the words of :func:`words_of` ask for; see :func:`understand`."""
 
     def read(part: str) -> ParsedQuestion:
         return understand(part, now_ns, names)
@@ -106,7 +127,19 @@ def understand(text: str, now_ns: int, names: Collection[str] = ()) -> ParsedQue
         return several
     if "? " in words or drops_a_question(plain, names):
         return ParsedQuestion("search", what=words, typed=words, problem=ONE_AT_A_TIME)
+    found = rooms_question(words) or kinds_question(words, read)
+    equal = equal_of(words)
+    if found is not None or equal is not None:
+        return found or ParsedQuestion("compare", comparing=equal)
+    winner = named_winner(words)
+    if winner is not None:
+        ranking = read(winner[1])
+        if ranking.question == "ranked" and ranking.comparing is not None and ranking.problem is None:
+            ranking.comparing.choices = (winner[0],)
+            return ranking
     found = selection_of(plain, now_ns, names, read) or _understand(words, now_ns, names)
+    if found.question == "how_many":
+        found.bound = count_bound(words)
     return found if found.problem is None else objects_of(plain, names, read) or found
 
 
@@ -182,17 +215,27 @@ def _plain(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
         found.question, found.comparing = "compare", Comparing("count", order, (), maps=maps)
         return found
     if parsed.question == "search" and parsed.has("MOVE", "LEFT"):
-        found.states = AWAY
+        found.states = _marked(parsed) or AWAY
     if parsed.question == "search" and parsed.has("STILL"):
         found.states = ("present",)
+    elif (
+        parsed.question == "search"
+        and _is_now(parsed)
+        and found.states is None
+        and not (found.between or found.since)
+    ):
+        found.states = ("present", "unknown")
     if parsed.question == "new_between" and found.between is None:
         found.between, found.since = Span(found.since or 0, LATEST), None
     if parsed.question == "changed_since":
         found.changes = _changes_of(parsed)
     if parsed.question == "first_seen" and parsed.has("LONG") and found.past and not parsed.has("HAVE"):
         found.question = "how_often"  # How long was it there?
+    if found.what is None and _text_of(parsed, "ANYTHING").lower() in ("event", "events"):
+        found.kinds = ("event",)
+        found.question = "search" if found.question == "summarise" else found.question
     if found.what is None and parsed.means_objects():
-        found.kinds = ("object", "event")
+        found.kinds = _kinds_of(_text_of(parsed, "ANYTHING").lower())
         found.question = "search" if found.question == "summarise" else found.question
     timed = found.between is not None or found.since is not None
     if parsed.question == "visited":
@@ -204,6 +247,8 @@ def _plain(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
         found.question, found.kinds = "between" if timed else "search", ("place",)
     if parsed.question == "appeared":
         found.question = "search" if timed else "first_seen"
+    if parsed.question == "first_seen" and timed and parsed.has("APPEAR"):
+        found.question = "new_between"  # When did the parcel arrive yesterday?
     if parsed.question == "pose_to" and parsed.has("NEAREST"):
         _check_origin(found)
         found.nearest, found.radius_m = True, None
@@ -215,7 +260,9 @@ def _plain(words: str, now_ns: int, names: Collection[str]) -> ParsedQuestion:
         found.changes = _changes_of(parsed)
     # What was seen since a time and is gone has left since then. An earlier time does not tell.
     ended = found.between is not None and found.between.last < now_ns
-    if left and (parsed.question == "how_many" or (found.question == "search" and ended)):
+    if left and parsed.question == "how_many" and found.what is None and found.since is not None:
+        found.question, found.changes, found.kinds = "changed_since", ("gone", "moved"), None
+    elif left and (parsed.question == "how_many" or (found.question == "search" and ended)):
         return ParsedQuestion("search", what=words, typed=words, problem=LEFT_IN_A_TIME)
     if parsed.question == "search" and not parsed.functions:
         found.typed = rest
@@ -275,6 +322,31 @@ def _place_of(parsed: Parse, found: ParsedQuestion) -> None:
         found.question = "related" if found.question in RELATED else found.question
     if found.radius_m is None and found.question not in ("nearest", "related"):
         found.radius_m = NEARBY_M
+
+
+def _is_now(parsed: Parse) -> bool:
+    """Return True for *which tools are in the workshop*, which those that left are not."""
+    return (
+        bool(parsed.landmarks)
+        and parsed.has("WHAT", "WHICH")
+        and _text_of(parsed, "BE").lower() in ("is", "are")
+    )
+
+
+def _kinds_of(words: str) -> tuple[Kind, ...]:
+    """Return the kinds of memories that *objects* and *entries* mean; persons who moved are events."""
+    return (
+        ("object", "event", "note")
+        if words in ("entry", "entries", "record", "records")
+        else ("object", "event")
+    )
+
+
+def _marked(parsed: Parse) -> tuple[State, ...] | None:
+    """Return the state of *marked as gone*, which is not *moved*; ``None`` for *gone* alone."""
+    words = _text_of(parsed, "MOVE").lower()
+    state = words.split()[-1] if words.startswith("marked") else ""
+    return next(((each,) for each in AWAY if each == state), None)
 
 
 def _asks_age(parsed: Parse) -> bool:
@@ -391,6 +463,7 @@ def _completed(found: ParsedQuestion, now_ns: int) -> ParsedQuestion:
         if found.between is not None:
             found.question = "between"
     if found.question == "changed_since" and found.since is None:
+        found.lately = found.between is None
         found.since = found.between.first if found.between else now_ns - _DAY
         found.between = None
     if found.question == "between" and not timed:

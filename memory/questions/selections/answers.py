@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -88,6 +89,30 @@ class Selection(Answer):
             state = f", {STATE_WORDS[memory.state]} now" if memory.state in AWAY else ""
             parts.append(f"{name(memory)} at {point(memory.position)}{value}{state}")
         return listed(parts, total=total)
+
+
+@dataclass(frozen=True)
+class KindList(Answer):
+    """The labels of a list of objects.
+
+    Attributes:
+        what: object in words; empty for all.
+        place: place of the list in words; empty for everywhere.
+        labels: each label with the number of its objects, the most frequent first.
+    """
+
+    question: Literal["kinds"] = field(default="kinds", init=False)
+    what: str
+    place: str
+    labels: Mapping[str, int]
+
+    def __str__(self) -> str:
+        of = f" of {self.what}" if self.what else ""
+        if not self.labels:
+            return f"No memories{of}{self.place}."
+        parts = [f"{count} {label or 'without a label'}" for label, count in self.labels.items()]
+        kinds = listed(parts, most=len(parts))
+        return f"{plural(len(parts), 'kind')}{of}{self.place}, by their labels: {kinds}."
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from memory.questions.places import circle_of
 from memory.questions.ranking import value_of, value_words
 from memory.questions.reading.parsed import ObjectCondition, ParsedQuestion, Quantifier
 from memory.questions.relations import MOST_CANDIDATES
-from memory.questions.selections.answers import Selection
+from memory.questions.selections.answers import KindList, Selection
 from memory.types import AWAY, STATES, Kind, Memory, State
 from memory.wording.words import listed, name, point
 
@@ -112,6 +113,31 @@ def answer_selected(
         left=found.left,
         notes=tuple(dict.fromkeys((*means, *(note for each in judged for note in each.notes)))),
     )
+
+
+def answer_kinds(questions: Questions, parsed: ParsedQuestion, place: str) -> KindList:
+    """Return the labels of what is there, or was seen in a time.
+
+    Args:
+        questions: about the store.
+        parsed: question with its place replaced by a point or an area.
+        place: in words.
+
+    Raises:
+        QuestionError: the object is one label, whose kinds are not stored.
+    """
+    limits = Filter(
+        map_id=parsed.map_id, area=parsed.area, circle=circle_of(parsed.near, parsed.radius_m),
+        between_ns=time_of(parsed), kinds=("object",) if parsed.what is None else None,
+    )  # fmt: skip
+    words, found = questions.candidates(parsed.what, limits, past=parsed.past)
+    if isinstance(parsed.what, str) and questions.label_of(parsed.what) is not None:
+        raise QuestionError(
+            "what",
+            f"Kinds of {parsed.what} are not stored. Ask for example: 'how many {parsed.what}s are there?'",
+        )
+    counts = Counter(memory.label for memory in found)
+    return KindList(words, place, dict(counts.most_common()))
 
 
 def _listed(questions: Questions, parsed: ParsedQuestion, options: ListOptions) -> _Listed:

@@ -16,7 +16,6 @@ from memory.persistence.reports import Stats
 from memory.questions.answers import (
     Changed,
     DrivePose,
-    Happened,
     HowMany,
     HowOften,
     Nearby,
@@ -26,6 +25,7 @@ from memory.questions.answers import (
     StillThere,
     Summary,
 )
+from memory.questions.changes import Happened
 from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.guarantee.conformal import Guarantee
 from memory.questions.ranking import Ordering

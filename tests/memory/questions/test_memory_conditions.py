@@ -282,7 +282,7 @@ def test_the_room_of_an_object(questions: Questions, text: str, words: str) -> N
         ("how many chairs are in the kitchen and how many in the study?", "one question at a time"),
         ("is the lamp not in the study?", "only as a condition on a list"),
         ("which things moved, but not today?", "only as a condition on a list"),
-        ("which rooms have no chair?", "only as a condition on a list"),
+        ("which rooms lack two chairs?", "negate a number"),
     ],
 )
 def test_what_is_ambiguous_or_unknown_is_refused(questions: Questions, text: str, words: str) -> None:

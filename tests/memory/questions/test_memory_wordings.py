@@ -69,7 +69,7 @@ def ids(answer: Any) -> list[int]:
         ("can you tell me if the cup is on the table", "is the cup on the table"),
         ("do you happen to know whether there is a cup in the hall", "is there a cup in the hall"),
         ("what is left in the garage", "what is in the garage"),
-        ("which chairs are still left on the balcony", "which chairs are on the balcony"),
+        ("which chairs are still left on the balcony", "which chairs are still on the balcony"),
         ("what is still on the table", "what is on the table"),
         ("what has left the garage", "what has left the garage"),
         ("what is left of the sofa", "what is left of the sofa"),
@@ -91,7 +91,7 @@ def test_polite_words(polite: str, plain: str) -> None:
     assert reworded(polite) == plain
 
 
-@pytest.mark.parametrize("text", ["sorry, where is my unicorn, dear", "hi, where is the house cup please"])
+@pytest.mark.parametrize("text", ["sorry, where is my unicorn, dear", "hi, where is the red cup please"])
 def test_polite_words_hide_no_unknown_object(questions: Questions, text: str) -> None:
     assert ask(questions, text).sentence.startswith("I don't know an object called")
 

@@ -406,8 +406,9 @@ def _clause(
     chunks: Sequence[Chunk], now_ns: int, understand: Understand, *, negated: bool
 ) -> tuple[ObjectCondition, ...] | None:
     """Return the conditions that the words after *not*, or after the objects of *all*, mean."""
-    part, staying = list(chunks), False
+    part, staying, having = list(chunks), False, False
     while part and part[0].kind in _BEFORE:
+        having = having or part[0].kind == "HAVE"
         staying, part = staying or part[0].kind == "STILL", part[1:]
     negated_here = not negated and bool(part) and part[0].text.lower() in _NEGATIONS
     part = part[1:] if negated_here else part
@@ -447,7 +448,7 @@ def _clause(
         seen = _seen(part[1:] if first == "THERE" else part, understand)
         found = None if seen is None or _is_placed(seen) else (seen,)
         words = f"{'not ' if inverted else ''}seen {_text(part[1:] if first == 'THERE' else part)}"
-    if found is None and kinds <= {"AND", "DET", "FILLER", "NOUN", "STOP"}:
+    if found is None and not having and kinds <= {"AND", "DET", "FILLER", "NOUN", "STOP"}:
         found = _named(part, understand)
         words = f"{'not ' if inverted else ''}{_text(part)}"
     return None if found is None else (ObjectCondition(words, found, negated=inverted), *more)

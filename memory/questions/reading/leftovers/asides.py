@@ -1,8 +1,7 @@
-"""Words of a question that the store cannot check, and that the answer therefore names.
+"""Side sentences (*I'm allergic*), clauses about persons (*that I can use*) and owners (*my daughter's*).
 
-People add side sentences (*I'm allergic*), clauses about themselves (*that I can use*) and owners (*my
-daughter's*). Each rule takes such words off, and the rest is read as the question. Nothing is taken off if
-the rest has a pronoun that may mean these words, or if its answer would depend on them.
+Each rule takes such words off, and the rest is read as the question. Nothing is taken off if the answer would
+depend on it.
 """
 
 from __future__ import annotations
@@ -11,13 +10,9 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from memory.questions.errors import QuestionError
 from memory.questions.reading.arguments import ENDS, pattern
 from memory.questions.reading.grammar import PREPOSITIONS, Chunk, chunks_of
-from memory.questions.reading.parsed import ParsedQuestion
-from memory.questions.reading.refusals import UNNAMED
-from memory.questions.reading.rewording import reworded
-from memory.questions.reading.understanding import MOST_CHARACTERS, understand
+from memory.questions.reading.lexicon import PERSONS
 
 #: Ends of sentences and clauses.
 _BREAK = pattern(r"\s*(?P<mark>[?!.;]+|[,:]|\s[-–—]+)\s+(?![-+]?\d)")
@@ -29,7 +24,21 @@ _ASKING = frozenset({
 _BEFORE = ("AND", "FILLER")
 #: Verbs after the subject of a statement.
 _VERBS = ("BE", "DO", "FUTURE", "HAVE", "MODAL")
+_SUBJECTS = ("it", "they")
+#: Classes that make a noun phrase a question or a condition.
+_NARROWING = frozenset({
+    "COMPARE", "COUNT", "LAST", "NOT", "QUANTITY", "SHOW", "SUPERLATIVE", "WHAT", "WHEN", "WHERE", "WHICH",
+})  # fmt: skip
 _THERE_IS = pattern(r"^there(?:'s|'re| (?:is|are|was|were|will|has|have))\b")
+#: *Could I borrow a drill?*: the question follows in another sentence.
+_REQUEST = pattern(
+    r"^(?:can|could|may|might|would it be okay if|is it ok if) (?:i|we) (?:please )?(?:borrow|use|have"
+    r"|take|get|grab)\b"
+)
+_WANTS = pattern(
+    r"^(?:i|we)(?:'m| am|'re| are)? (?:looking for|can't find|cannot find|can not find|need "
+    r"to find|searching for) "
+)
 #: Words that begin a clause: of reasons, and of times.
 _REASONS = ("because", "cause", "'cause", "cuz", "so that", "so", "as", "in case", "although", "though")
 _TIMES = ("while", "before", "after", "until", "till", "since")
@@ -39,8 +48,21 @@ _CLAUSE = pattern(
     rf"[\s,]+(?:(?P<word>{'|'.join((*_REASONS, *_TIMES))})|(?P<that>that|which|who|whom))? ?\b"
     rf"(?P<subject>{_SUBJECT}) (?P<rest>[^,;?]+)"
 )
+_PURPOSE = pattern(
+    r"(?<=\w),? (?:that|which|so that|so) (?:i|we|he|she|they) (?:have to|has to|need to|needs to|want to"
+    r"|wants to|must)"
+    r" (?:(?!still\b|there\b)[^,;?])+$"
+)
+#: Clauses that change no answer about present objects.
+_CIRCUMSTANCE = pattern(r"(?<=\w),? (?:now that|given that|considering that|seeing (?:that|as)) [^?;]+$")
 #: Pronouns in a question that may mean words of another sentence.
 _PRONOUN = pattern(r"\b(?:it(?! true| correct)|its|them|they|he|she|him|hers|theirs|ones?)\b(?! of\b)")
+#: *How far is it from A to B*: this word means nothing.
+_EXPLETIVE = pattern(
+    r"(?<=how far is) it\b|(?<=how far was) it\b|(?<=metres is) it\b|(?<=meters is) it\b|(?<=how long is) "
+    r"it(?= since)"
+    r"|(?<=has) it(?= been since)|\bis it (?=true|correct|possible|okay|ok)"
+)
 _POINTING = ("this", "that", "these", "those", "her", "his", "their", "this one", "that one")
 #: Answers that depend on the time of a clause.
 _TIMED = frozenset({"CHANGE", "COUNT", "FIRST", "HAPPEN", "LAST", "LONG", "MOST", "OFTEN", "WHEN"})
@@ -60,19 +82,6 @@ _DOING = frozenset({
     "THERE",
 })  # fmt: skip
 _OWNER = re.compile(r"\w(?:'s|s')$", re.IGNORECASE)
-#: Persons that a determiner may stand before. A name and *grandma* have none.
-_PERSONS = frozenset({
-    "aunt", "aunty", "baby", "babies", "babysitter", "boss", "boy", "boys", "boyfriend", "brother",
-    "brothers", "child", "children", "cleaner", "client", "colleague", "colleagues", "cousin", "cousins",
-    "dad", "daddy", "daughter", "daughters", "doctor", "father", "flatmate", "friend", "friends",
-    "gardener", "girl", "girlfriend", "girls", "grandad", "granddad", "granddaughter", "grandfather",
-    "grandma", "grandmother", "grandpa", "grandparents", "grandson", "granny", "guest", "guests", "guy",
-    "husband", "kid", "kids", "lady", "landlady", "landlord", "man", "men", "mom", "mother", "mum",
-    "mummy", "nanny", "neighbor", "neighbors", "neighbour", "neighbours", "nephew", "niece", "nurse",
-    "parents", "partner", "people", "person", "postman", "roommate", "roommates", "sister", "sisters",
-    "son", "sons", "spouse", "student", "students", "teacher", "teenager", "tenant", "toddler", "twins",
-    "uncle", "visitor", "visitors", "wife", "woman", "women",
-})  # fmt: skip
 #: Words without a determiner that are no persons.
 _NO_NAMES = frozenset({
     "today", "yesterday", "tomorrow", "tonight", "monday", "tuesday", "wednesday", "thursday", "friday",
@@ -89,81 +98,73 @@ class Aside(NamedTuple):
     Attributes:
         question: the other words.
         remark: a sentence that names the words.
-        pronoun: a word of the question that may mean one of the words that were left out.
     """
 
     question: str
     remark: str
-    pronoun: str | None = None
 
 
-def read_question(
-    text: str, now_ns: int, names: Collection[str] = (), knows: Callable[[str], bool] = lambda _: False
-) -> ParsedQuestion:
-    """Return what a question asks for, with remarks on the words that were left out.
+class Sentences(NamedTuple):
+    """The only question of several sentences or clauses.
 
-    Args:
-        text: as typed.
-        now_ns: the moment that words such as yesterday count from.
-        names: labels of the store, which are names even if they hold function words.
-        knows: returns True for words that the store has, so *driver's seat* stays whole.
-
-    Raises:
-        QuestionError: the text is empty or too long, or depends on the robot's pose.
-        ValueError: a time does not exist.
+    Attributes:
+        question: the question.
+        statements: the other sentences.
+        topics: noun phrases that stand alone, before or after the question.
+        commas: True if only commas separate them.
     """
 
-    def rest_of(aside: Aside) -> ParsedQuestion:
-        found = read_question(aside.question, now_ns, names, knows)
-        found.asides = (aside.remark, *(found.asides or ()))
-        return found
-
-    words = reworded(" ".join(text.replace("’", "'").split()).rstrip(ENDS))
-    aside = _without_sentences(words, names) or _without_owners(words, names, knows)
-    if len(text) <= MOST_CHARACTERS and aside is not None:
-        if aside.pronoun is not None:
-            problem = UNNAMED.replace("{word}", aside.pronoun)
-            return ParsedQuestion("search", what=words, typed=words, problem=problem)
-        return rest_of(aside)
-    plain = understand(text, now_ns, names)
-    aside = None if plain.problem is None else _without_clause(words, names)
-    if aside is None or knows(words):
-        return plain
-    try:
-        found = rest_of(aside)
-    except QuestionError:
-        return plain
-    return plain if found.problem is not None else found
+    question: str
+    statements: tuple[str, ...]
+    topics: tuple[str, ...]
+    commas: bool
 
 
-def _remark(*said: str) -> str:
+def remark_on(*said: str) -> str:
+    """Return a sentence that names the words that were left out."""
     quoted = ", ".join(f"'{words.strip(ENDS)}'" for words in said)
     return f"{quoted} {'was' if len(said) == 1 else 'were'} not considered."
 
 
-def _without_sentences(words: str, names: Collection[str]) -> Aside | None:
-    """Return the only question of several sentences or clauses if all others are statements."""
+def sentences_of(words: str, names: Collection[str]) -> Sentences | None:
+    """Return the only question of several sentences or clauses, if all others are no questions."""
     breaks = list(_BREAK.finditer(words))
     starts = [0, *(each.end() for each in breaks)]
     ends = [*(each.start() for each in breaks), len(words)]
     marks = [*(each["mark"] for each in breaks), ""]
     parts: list[tuple[str, int, int]] = []
-    for start, end, mark in zip(starts, ends, marks, strict=True):
+    for start, end, mark, before in zip(starts, ends, marks, ["", *marks], strict=False):
         kind = _kind_of(words[start:end], mark, names)
-        if kind == "rest":
-            if not parts:
-                return None
+        if kind == "rest" and parts and not before.startswith(("?", "!", ".", ";")):
             parts[-1] = (parts[-1][0], parts[-1][1], end)
         else:
-            parts.append((kind, start, end))
-    asked = [words[start:end] for kind, start, end in parts if kind == "question"]
-    said = [words[start:end] for kind, start, end in parts if kind == "statement"]
-    if len(asked) != 1 or not said or any(_limits_time(part, asked[0], names) for part in said):
+            parts.append(("topic" if kind == "rest" else kind, start, end))
+    found: dict[str, list[str]] = {"question": [], "statement": [], "topic": []}
+    for kind, start, end in parts:
+        found[kind].append(words[start:end])
+    if not found["question"] and len(parts) > 1:
+        # "I'm looking for the mug, it was here" asks for the mug.
+        wanted = [part for part in found["statement"] if _WANTS.match(part)]
+        found["question"] = wanted[:1]
+        found["statement"] = [part for part in found["statement"] if part not in wanted[:1]]
+    if len(found["question"]) != 1 or len(parts) == 1:
         return None
-    pronoun = _pronoun_of(asked[0], names)
-    if pronoun is not None and set(marks) <= {",", ""}:
-        return None  # "I can't find my keys, where are they": the grammar reads the whole sentence.
-    return Aside(asked[0], _remark(*said), pronoun)
+    topics = tuple(found["topic"])
+    if any(not _is_noun_phrase(chunks_of(topic, names)) for topic in topics):
+        return None
+    only_commas = set(marks) <= {",", ""}
+    return Sentences(found["question"][0], tuple(found["statement"]), topics, only_commas)
+
+
+def _is_noun_phrase(chunks: Sequence[Chunk]) -> bool:
+    """Return True for words that name an object, such as *that cookery book I was reading*."""
+    kinds = [chunk.kind for chunk in chunks]
+    return "NOUN" in kinds and kinds[0] in ("DET", "NOUN", "THIS") and not set(kinds) & _NARROWING
+
+
+def limits_answer(sentences: Sentences, names: Collection[str]) -> bool:
+    """Return True if the answer depends on the time of a clause such as *while I was out*."""
+    return any(_limits_time(part, sentences.question, names) for part in sentences.statements)
 
 
 def _kind_of(part: str, mark: str, names: Collection[str]) -> str:
@@ -171,9 +172,11 @@ def _kind_of(part: str, mark: str, names: Collection[str]) -> str:
     chunks = chunks_of(part, names)
     while chunks and (chunks[0].kind in _BEFORE or chunks[0].text.lower() == "but"):
         chunks = chunks[1:]
+    if _REQUEST.match(part):
+        return "statement"
     if mark.startswith("?"):
         return "question"
-    if _LEADING.match(part) or _THERE_IS.match(part):
+    if _LEADING.match(part) or _THERE_IS.match(part) or _lacks_subject(chunks):
         return "statement"
     if not chunks:
         return "rest"
@@ -187,7 +190,7 @@ def _kind_of(part: str, mark: str, names: Collection[str]) -> str:
             if robot and any(chunk.kind in ("HAVE", "KNOW", "SEE") for chunk in chunks)
             else "statement"
         )
-    if first.kind == "THIS" and second in _VERBS:
+    if first.kind == "THIS" and (second in _VERBS or (second and first.text.lower() in _SUBJECTS)):
         return "statement"
     subject = chunks[1:] if first.kind == "DET" else chunks
     states = [chunk.kind for chunk in subject[:2]]
@@ -197,8 +200,16 @@ def _kind_of(part: str, mark: str, names: Collection[str]) -> str:
     return "rest"
 
 
-def _pronoun_of(question: str, names: Collection[str]) -> str | None:
+def _lacks_subject(chunks: Sequence[Chunk]) -> bool:
+    """Return True for *can't read a thing without them*, whose subject is *I*."""
+    kinds = [chunk.kind for chunk in chunks[:3]]
+    negated = len(kinds) == 3 and kinds[0] in ("DO", "HAVE", "MODAL") and chunks[1].text.lower() == "not"
+    return negated and kinds[2] not in ("ANYONE", "ANYTHING", "DET", "PERSON", "THERE", "THIS")
+
+
+def pronoun_of(question: str, names: Collection[str]) -> str | None:
     """Return the pronoun of a question that another sentence may explain."""
+    question = _EXPLETIVE.sub("", question)
     found = _PRONOUN.search(question)
     if found is not None:
         return found.group()
@@ -218,8 +229,19 @@ def _limits_time(part: str, question: str, names: Collection[str]) -> bool:
     return bool(kinds & _TIMED) or not kinds & {"ANYONE", "NOUN"}
 
 
-def _without_clause(words: str, names: Collection[str]) -> Aside | None:
+def without_purpose(words: str) -> Aside | None:
+    """Return a question without its last clause if that names a purpose: *that I have to clean*."""
+    found = _PURPOSE.search(words)
+    if found is None:
+        return None
+    return Aside(words[: found.start()], remark_on(found[0].strip(" ,")))
+
+
+def without_clause(words: str, names: Collection[str]) -> Aside | None:
     """Return a question without its first clause about a person, such as *that I can use*."""
+    circumstance = _CIRCUMSTANCE.search(words)
+    if circumstance is not None:
+        return Aside(words[: circumstance.start()], remark_on(circumstance[0].strip(" ,")))
     at = 0
     while (clause := _CLAUSE.search(words, at)) is not None:
         at = clause.end("subject")
@@ -231,7 +253,7 @@ def _without_clause(words: str, names: Collection[str]) -> Aside | None:
         said = words[clause.start() : end].strip(" ,")
         rest = f"{before}{words[end:]}".strip()
         if _is_whole(chunks_of(rest, names)) and not _limits_time(said, rest, names):
-            return Aside(rest, _remark(said))
+            return Aside(rest, remark_on(said))
     return None
 
 
@@ -254,7 +276,9 @@ def _is_known(said: Sequence[Chunk], clause: re.Match[str]) -> bool:
         return True
     if clause["word"] is not None:
         return False
-    subject = next(place for place, chunk in enumerate(said) if chunk.kind == "PERSON")
+    subject = next((place for place, chunk in enumerate(said) if chunk.kind == "PERSON"), None)
+    if subject is None:
+        return True
     verb = next((chunk.kind for chunk in said[subject + 1 :] if chunk.kind not in _AUXILIARY), "")
     return verb in ("", "STAY", *PREPOSITIONS)
 
@@ -280,7 +304,7 @@ def _is_whole(rest: Sequence[Chunk]) -> bool:
     return kinds != ["BE", "NOUN"] and ("DO" not in kinds or bool(_DOING & set(kinds)))
 
 
-def _without_owners(words: str, names: Collection[str], knows: Callable[[str], bool]) -> Aside | None:
+def without_owners(words: str, names: Collection[str], knows: Callable[[str], bool]) -> Aside | None:
     """Return a question without the first owner of an object, such as *daughter's*."""
     known = {name.lower() for name in names}
     chunks = chunks_of(words, names)
@@ -295,7 +319,7 @@ def _without_owners(words: str, names: Collection[str], knows: Callable[[str], b
             continue
         thing = " ".join([*said[len(owner) :], last])
         rest = words.replace(chunk.text, thing, 1)
-        return Aside(rest, f"Owners are not stored: {_remark(' '.join(owner))}")
+        return Aside(rest, f"Owners are not stored: {remark_on(' '.join(owner))}")
     return None
 
 
@@ -303,6 +327,6 @@ def _is_person(owner: str, knows: Callable[[str], bool] | None) -> bool:
     """Return True for *daughter's*, and for *John's* if it has no determiner and ``knows`` is given."""
     word = owner.lower()
     person = word[:-2] if word.endswith("'s") else word[:-1]
-    if person in _PERSONS:
+    if person in PERSONS:
         return True
     return knows is not None and word.endswith("'s") and person not in _NO_NAMES and not knows(person)

@@ -1,0 +1,1 @@
+"""Words of a question that the store cannot check, and that its answer therefore names."""
