@@ -47,6 +47,7 @@ from memory.questions.answers import (
     Summary,
     WhenLeft,
 )
+from memory.questions.changes import SeenInTime
 from memory.questions.comparisons import Comparison, Distance, Related
 from memory.questions.ranking import LENGTHS, Ordering
 from memory.questions.replying import Reply, ReplyOptions, reply
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 _TUNED = ("home", "town", "drives")
 _ASIDE = (
     "held-out", "fresh", "ranked", "later", "visitor", "papers", "speakers", "reader", "household",
-    "engineers", "people", "neighbours", "friends", "office",
+    "engineers", "people", "neighbours", "friends", "office", "strangers", "site", "callers", "ward",
 )  # fmt: skip
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 
@@ -236,6 +237,8 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
             return int(word) == found.sightings
         if isinstance(found, Changed):
             return int(word) == len(_ids_of(found))
+        if isinstance(found, SeenInTime):
+            return int(word) == found.total
         counts = (found.by_state.get("present", 0), found.memories) if isinstance(found, HowMany) else ()
         return int(word) in counts
     if word == "set:*":

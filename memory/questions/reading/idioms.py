@@ -54,7 +54,85 @@ _SIZE_OF = pattern(
     rf"(?:the |its )?(?:exact |overall |total |approximate |maximum )?(?P<side>{'|'.join(_MEASURES)}) of "
     rf"(?=\w)"
 )
+#: An object with its article.
+_OBJECT = r"(?:the|my|our|your|his|her|their|a|an) [\w' ]+?"
+_COMPARATIVE = (
+    r"(?:bigger|larger|smaller|longer|wider|narrower|taller|higher|lower|faster|slower|older|newer)"
+)
+#: What happened to an object: *the parcel turning up*.
+_HAPPENED = r"(?: \w+ing(?: up| in)?)?"
 _PAIRS: tuple[tuple[str, str], ...] = (
+    # Comparisons of two objects in other orders of words.
+    (r",? (?:yes or no|true or false)$", ""),
+    (r"\bmore (?P<word>tall|long|high|old)\b(?= than\b)", r"\g<word>er"),
+    (r"\bmore (?P<word>wide|large)\b(?= than\b)", r"\g<word>r"),
+    (r"\bmore big\b(?= than\b)", "bigger"),
+    (
+        rf"^(?P<first>{_OBJECT}) (?P<be>is|are) (?:a bit |much |even )?(?P<word>{_COMPARATIVE}) than "
+        rf"(?P<second>{_OBJECT})$",
+        r"\g<be> \g<first> \g<word> than \g<second>",
+    ),
+    (
+        rf"^(?:does|do|did|can) (?P<first>{_OBJECT}) (?:hang|stand|sit|lie|reach|measure|go|come|look) "
+        rf"(?P<word>{_COMPARATIVE}) than (?P<second>{_OBJECT})$",
+        r"is \g<first> \g<word> than \g<second>",
+    ),
+    (
+        rf"^which one(?:'s| is| was) (?:the )?(?P<word>{_COMPARATIVE}),? (?P<rest>{_OBJECT} or {_OBJECT})$",
+        r"which is \g<word>, \g<rest>",
+    ),
+    (
+        rf"^which (?:one )?(?:did|have) you (?:see|seen) (?P<when>more recently|last|first),? "
+        rf"(?P<rest>{_OBJECT} or {_OBJECT})$",
+        r"which was seen \g<when>, \g<rest>",
+    ),
+    (
+        rf"^what (?:happened|came|was) (?P<when>first|last)[,:]? (?P<first>the \w+){_HAPPENED} "
+        rf"or (?P<second>the \w+){_HAPPENED}$",
+        r"which was seen \g<when>, \g<first> or \g<second>",
+    ),
+    (r"\b(?P<far>farther|further) away (?=from\b)", r"\g<far> "),
+    (r"\b(?P<all>(?:farther|further|closer|nearer) (?:from|to) .+ than .+?) (?:is|are|does)$", r"\g<all>"),
+    # What was there and is not any more.
+    (r"\bused to be\b", "was"),
+    (rf"^(?:what|which {_THING}) (?:has |have )?left (?=(?:the|my|our|your) )", "what has gone from "),
+    (
+        rf"^(?:what|which {_THING}) (?:was|were) (?:once |formerly |previously )?in "
+        r"(?P<room>(?:the|my|our) [\w ]+?),? (?:and|but) (?:is|are) (?:no longer|not)(?: there)?"
+        r"(?: any ?more)?$",
+        r"what has gone from \g<room>",
+    ),
+    (r"\b(?:gone|moved) missing or (?:been )?(?:taken|stolen|removed)(?: away)?\b", "gone"),
+    (rf"^did (?P<what>{_OBJECT}) (?:stay|remain) (?=in |on |at )", r"is \g<what> still "),
+    (
+        rf"^of the {_THING}(?: (?:kept|stored|left|lying))? (?P<place>in [\w ]+?),? which (?:ones |of them )?"
+        r"(?:are|is) still (?:there|around)$",
+        r"what is still \g<place>",
+    ),
+    (r"^before (?:it|they|he|she) (?:went missing|disappeared|vanished|left|was moved),? (?=\w)", ""),
+    # Other words for seeing, counting, coming and ringing.
+    (r"^did you (?:register|notice|record|log) (?=any|a |some|the )", "did you see "),
+    (r"\bobjects (?:with|of) (?:the )?label (?=\w)", ""),
+    (r"^count (?:the |all )*(?=\w)", "how many "),
+    (r"^how much (?P<what>\w+s) (?:there are|are there)\b", r"how many \g<what> are there"),
+    (r"\bin all the (?P<whole>house|flat|home|building)\b", r"in the \g<whole>"),
+    (
+        rf"\b(?P<did>did {_OBJECT}) (?:pull|drive|roll|get|come|turn) (?:in|up|here|there)\b",
+        r"\g<did> arrive",
+    ),
+    (
+        r"^some(?:one|body) (?:was |is )?(?:ringing|rang|rung)(?: at)?(?: the)? (?:door ?)?bell\b",
+        "did the doorbell ring",
+    ),
+    (r"\bphysical (?=objects?\b)", ""),
+    (r"\bonly (?=(?:arrived|appeared|came|turned up)\b)", ""),
+    (r"^counting (?:both|all)(?: the| of the)? (?:buildings|floors|maps|places|rooms),? (?=\w)", ""),
+    (
+        r"^(?:please )?(?:give|show) me (?:a|an|the) (?:quick |short |brief )?"
+        r"(?:run-?down|overview|inventory) of (?=the \w)(?!the (?:day|week|last|past|memory|store|changes))",
+        "what is in ",
+    ),
+    (r",? where (?:i|we|he|she|they) (?:like|want|need|keep)s? (?:it|them)$", ""),
     # Words without a meaning for the question.
     (
         r",? \b(?:on earth|the (?:bloody )?(?:hell|heck|devil)|in the world|for (?:god|goodness|heaven"

@@ -62,7 +62,7 @@ _CLASSES: Mapping[str, str] = {
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
         got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
-        sitting, sits, sit, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
+        sitting, sits, sit, sat, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
         hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping, waiting, end up, ends up,
         wind up, wound up, go off to, went off to, wandered off to, wander off to, run off to, ran off to,
         curled up, curl up, curled, snuggled up, perched, propped up, propped, tucked away, tucked, wedged,

@@ -13,7 +13,11 @@ from memory.questions.reading.idioms import plainer
 from memory.questions.reading.lexicon import PHRASES
 from memory.wording import fold
 
-_FRIEND = r"(?:(?:my )?dear|(?:my )?friend|buddy|mate|sir|madam|robot|assistant|there|again)"
+_ADDRESS = (
+    r"(?:(?:my )?(?:dear|love|friend|darling|sweetheart|boy|girl)|honey|buddy|mate|pal|dude|boss|sir|madam"
+    r"|ma'am|robot|assistant)"
+)
+_FRIEND = rf"(?:{_ADDRESS}|there|again)"
 _THANKS = r"(?:many thanks|thanks|thank you|thx|cheers|ta)(?: (?:very|so) much| a lot| in advance| again)?"
 #: Words that a question begins with.
 _ASKING = r"(?:wh\w+|how|is|are|was|were|do|does|did|has|have|can|could|show|tell|any|in which)\b"
@@ -35,7 +39,7 @@ _TAIL = pattern(
     rf"|can you (?:tell me|help me)|by any chance)|(?:\s*[,;.!?-]+\s+(?:{_FRIEND}|ok|okay))"
     r"|(?<!the)(?<!my)(?<!a)(?<!your)(?<!of) (?P<dear>dear(?: robot)?|my dear|my friend))\s*$"
 )
-_INSIDE = pattern(r"(?:,\s*)?\b(?:by any chance|kindly)\b(?:\s*,)?")
+_INSIDE = pattern(rf"(?:,\s*)?\b(?:by any chance|kindly)\b(?:\s*,)?|,\s*{_ADDRESS}(?=\s*,)")
 #: Requests for an answer, before an indirect question.
 _REQUEST = pattern(
     r"^(?:(?:please )?(?:(?:would|do) you mind (?:telling|reminding) me|i was wondering|i wonder"
@@ -46,7 +50,8 @@ _REQUEST = pattern(
     r"|(?:(?:my|our|the|his|her) )?\w+ (?:asks|is asking|asked|wonders|wants to know|would like to know)"
     r"|are you able to (?:tell|remind) me|any idea(?: as to)?|do you have any idea))"
     r"\s+(?=(?:where|when|how|which|who|if|whether|since when|you)\b)"
-    r"|^(?:please )?(?:check|see|verify|confirm|find out) (?=(?:if|whether) )"
+    r"|^(?:please )?(?:check|see|verify|confirm|find out)(?: for (?:me|us))? (?=(?:if|whether) )"
+    r"|^(?:would|could) you be so (?:kind|good)(?:,? and| as to)? (?:tell|show|remind) (?:me|us) (?=\w)"
     r"|^(?:if|whether) you (?:can|could|would|might)(?: please)? (?:tell|remind) me\s+(?=\w)"
 )
 #: *Whether the cat is on the sofa*: the words before the first verb are its subject.

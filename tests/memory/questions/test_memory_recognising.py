@@ -143,7 +143,7 @@ def test_without_vectors_it_says_so(store: MemoryStore) -> None:
     for what in (ask.seen_before, ask.similar_situations):
         with pytest.raises(UnknownMemoryError, match="none of the newest"):
             what()
-    with pytest.raises(UnknownMemoryError, match="memory 1 has no vector"):
+    with pytest.raises(UnknownMemoryError, match="memory 1 has no embedding"):
         ask.seen_before(1)
     store.add([Memory(time_ns=1, embeddings={"a": axis(0), "b": axis(1)})])
     with pytest.raises(UnknownMemoryError, match="no default vector, but of a, b: name the encoder"):

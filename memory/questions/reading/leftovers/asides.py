@@ -44,6 +44,8 @@ _REASONS = ("because", "cause", "'cause", "cuz", "so that", "so", "as", "in case
 _TIMES = ("while", "before", "after", "until", "till", "since")
 _SUBJECT = r"(?:(?:i|we|he|she|they)(?:'(?:m|s|d|re|ve|ll))?|you(?=(?:'d|'ll| can| could| would| might)\b))"
 _LEADING = pattern(rf"^(?P<word>{'|'.join((*_REASONS, *_TIMES))}) (?={_SUBJECT}\b)")
+#: A clause of time, also with an adverb: *shortly after the doorbell rang*.
+_TIME_CLAUSE = pattern(rf"^(?:(?:\w+ly|right|just|soon|long|straight) )?(?P<word>{'|'.join(_TIMES)}) (?=\w)")
 _CLAUSE = pattern(
     rf"[\s,]+(?:(?P<word>{'|'.join((*_REASONS, *_TIMES))})|(?P<that>that|which|who|whom))? ?\b"
     rf"(?P<subject>{_SUBJECT}) (?P<rest>[^,;?]+)"
@@ -164,7 +166,8 @@ def _is_noun_phrase(chunks: Sequence[Chunk]) -> bool:
 
 def limits_answer(sentences: Sentences, names: Collection[str]) -> bool:
     """Return True if the answer depends on the time of a clause such as *while I was out*."""
-    return any(_limits_time(part, sentences.question, names) for part in sentences.statements)
+    parts = (*sentences.statements, *sentences.topics)
+    return any(_limits_time(part, sentences.question, names) for part in parts)
 
 
 def _kind_of(part: str, mark: str, names: Collection[str]) -> str:
@@ -222,9 +225,11 @@ def pronoun_of(question: str, names: Collection[str]) -> str | None:
 
 def _limits_time(part: str, question: str, names: Collection[str]) -> bool:
     """Return True for a clause such as *while I was out* if the answer depends on its time."""
-    leading = _LEADING.match(part)
-    if leading is None or leading["word"].lower() not in _TIMES:
+    clause = _TIME_CLAUSE.match(part)
+    if clause is None:
         return False
+    if clause["word"].lower() != "while" and _LEADING.match(part) is None:
+        return True  # Something happened then, as in *shortly after the doorbell rang*.
     kinds = {chunk.kind for chunk in chunks_of(question, names)}
     return bool(kinds & _TIMED) or not kinds & {"ANYONE", "NOUN"}
 
