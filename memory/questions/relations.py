@@ -419,6 +419,9 @@ class SpatialQuestions:
         """Return the memories of a landmark with their boxes: those that are there, else those that left."""
         meant = self._meanings.of(what, map_id, area=area)
         found = self._meanings.memories(meant, newest_first=True, limit=MOST_LANDMARKS)
+        if meant.filter.text is not None:
+            # A wall in the caption of crutches is no landmark.
+            found = [memory for memory in found if is_subject(meant.filter.text, memory)]
         boxes = [(memory, box) for memory in found if (box := box_of(memory)) is not None]
         boxes = [pair for pair in boxes if pair[0].kind != "event"] or boxes
         return [pair for pair in boxes if pair[0].state not in AWAY] or boxes

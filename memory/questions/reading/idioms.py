@@ -62,6 +62,15 @@ _COMPARATIVE = (
 #: What happened to an object: *the parcel turning up*.
 _HAPPENED = r"(?: \w+ing(?: up| in)?)?"
 _PAIRS: tuple[tuple[str, str], ...] = (
+    # Words of operators of robots.
+    (r"^(?:\w+ ){1,3}query[,:] (?=\w)", ""),
+    (r"^(?:enumerate|itemi[sz]e) ", "list "),
+    (r"\b(?P<what>\w+[a-rt-z]) instances\b", r"\g<what>s"),
+    (r"\b(?:marked|flagged|recorded|listed) as (?=(?:gone|moved|present|missing)\b)", ""),
+    (r"\bsupported by (?=\w)", "on "),
+    (rf"\b(?P<thing>{_THING}) (?:mapped|recorded|stored|remembered) (?=(?:in|on|at) )", r"\g<thing> "),
+    (r"\bhas the (?:unit|system|device) (?=(?:observed|seen|detected|recorded)\b)", "have you "),
+    (r"\b(?:picked up|detected|captured|seen) by your (?:sensors?|cameras?|lidar)\b", "seen"),
     # Comparisons of two objects in other orders of words.
     (r",? (?:yes or no|true or false)$", ""),
     (r"\bmore (?P<word>tall|long|high|old)\b(?= than\b)", r"\g<word>er"),
@@ -110,7 +119,18 @@ _PAIRS: tuple[tuple[str, str], ...] = (
         r"what is still \g<place>",
     ),
     (r"^before (?:it|they|he|she) (?:went missing|disappeared|vanished|left|was moved),? (?=\w)", ""),
-    # Other words for seeing, counting, coming and ringing.
+    # Other words for having, seeing, counting, coming and ringing.
+    (
+        r"\b(?P<have>have|has) (?P<who>we|you|they|i|he|she)(?: actually| already| really)? got\b",
+        r"\g<have> \g<who>",
+    ),
+    (r"^did (?:they|we|i|you|he|she) (?:get|receive) (?=(?:any|some|a) )", "was there "),
+    (r"\b(?P<bell>doorbell|door bell|bell|alarm) (?:go|went)(?: off)?\b", r"\g<bell> ring"),
+    (
+        rf"^(?P<start>(?:is|are) {_OBJECT}) from (?:yesterday|today|this morning|last \w+|\w+day) "
+        r"(?=still\b)",
+        r"\g<start> ",
+    ),
     (r"^did you (?:register|notice|record|log) (?=any|a |some|the )", "did you see "),
     (r"\bobjects (?:with|of) (?:the )?label (?=\w)", ""),
     (r"^count (?:the |all )*(?=\w)", "how many "),
@@ -132,7 +152,7 @@ _PAIRS: tuple[tuple[str, str], ...] = (
         r"(?:run-?down|overview|inventory) of (?=the \w)(?!the (?:day|week|last|past|memory|store|changes))",
         "what is in ",
     ),
-    (r",? where (?:i|we|he|she|they) (?:like|want|need|keep)s? (?:it|them)$", ""),
+    (r",? where (?:(?:i|we|he|she|they) (?:like|want|need|keep)s? (?:it|them)|(?:it|they) belongs?)$", ""),
     # Words without a meaning for the question.
     (
         r",? \b(?:on earth|the (?:bloody )?(?:hell|heck|devil)|in the world|for (?:god|goodness|heaven"

@@ -62,7 +62,8 @@ _CLASSES: Mapping[str, str] = {
     "KNOW": "know, know of, know about, recognise, recognize, recall, familiar with, familiar",
     "STAY": """
         got to, ended up, gone off to, park, parked, standing, stands, stand, stood, lying, lies, lie,
-        sitting, sits, sit, sat, located, placed, keep, kept, put, stay, leave lying, staying, stays, hanging,
+        sitting, sits, sit, sat, rest, rests, rested, located, placed, keep, kept, put, stay,
+        leave lying, staying, stays, hanging,
         hung, hangs, mounted, fixed, stored away, hiding, hidden, resting, sleeping, waiting, end up, ends up,
         wind up, wound up, go off to, went off to, wandered off to, wander off to, run off to, ran off to,
         curled up, curl up, curled, snuggled up, perched, propped up, propped, tucked away, tucked, wedged,
@@ -179,7 +180,7 @@ _CLASSES: Mapping[str, str] = {
     "TO": "to, from",
     "IN": "in, inside, within, inside of, into",
     "ON": "on, on top of, on the top of, atop, onto",
-    "NEXT": "next to, beside, adjacent to, alongside, right next to",
+    "NEXT": "next to, beside, adjacent to, alongside, right next to, against, leaning against",
     "BETWEEN": "between, in between",
     "SIDE_LEFT": "left of, to the left of, on the left of, on the left side of",
     "SIDE_RIGHT": "right of, to the right of, on the right of, on the right side of",

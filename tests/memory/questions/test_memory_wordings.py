@@ -320,6 +320,11 @@ def test_a_known_word_is_no_misspelling(questions: Questions) -> None:
         ("Confirm for me whether the sofa has been taken.", "has the sofa been taken"),
         ("where is the cup, sweetheart", "where is the cup"),
         ("give me a quick rundown of the hallway", "what is in the hallway"),
+        ("how many times has the unit observed the cup", "how many times have you observed the cup"),
+        ("when was the lamp last picked up by your sensors", "when was the lamp last seen"),
+        ("Is the ball from yesterday still in the hallway?", "is the ball still in the hallway"),
+        ("have we actually got a lamp", "have we a lamp"),
+        ("list every object supported by the table", "list every object on the table"),
     ],
 )
 def test_other_words_ask_the_same(questions: Questions, asked: str, plain: str) -> None:
@@ -327,6 +332,17 @@ def test_other_words_ask_the_same(questions: Questions, asked: str, plain: str) 
     assert type(answer.answer) is type(expected.answer)
     remarks = r" \('.*' was not considered\.\)"
     assert re.sub(remarks, "", answer.sentence) == re.sub(remarks, "", expected.sentence)
+
+
+def test_a_detail_of_a_caption_is_no_landmark(questions: Questions) -> None:
+    memory = thing("broom", 2, 0.6, 0.1, 0.1, 1.2, caption="a broom against the wall")
+    questions.store.add([memory])
+    try:
+        sentence = ask(questions, "where is the lamp on the wall").sentence
+    except QuestionError as error:
+        sentence = str(error)
+    assert "wall" in sentence
+    assert "broom" not in sentence
 
 
 def test_a_time_after_an_event_is_not_left_out(questions: Questions) -> None:
