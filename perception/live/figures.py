@@ -56,7 +56,7 @@ class Figures:
         arrived: scans that arrived.
         done: processed scans.
         dropped: scans dropped for newer ones.
-        passed_over: scans skipped to keep ``--rate``.
+        skipped: scans skipped to keep ``--rate``.
         unreadable: unusable scans.
         late: scans earlier than the one before.
         without_pose: scans without a pose, although poses are given.
@@ -64,7 +64,7 @@ class Figures:
         restarts: times that the sensor's clock was set back and tracking restarted.
         unpublished: results dropped because sinks were too slow.
         tracks: current tracks.
-        things: all tracks so far.
+        objects: all tracked objects so far.
         memories: memories in the store; None without a store.
         latency: time from the arrival of a scan to its tracks.
     """
@@ -72,7 +72,7 @@ class Figures:
     arrived: int = 0
     done: int = 0
     dropped: int = 0
-    passed_over: int = 0
+    skipped: int = 0
     unreadable: int = 0
     late: int = 0
     without_pose: int = 0
@@ -80,7 +80,7 @@ class Figures:
     restarts: int = 0
     unpublished: int = 0
     tracks: int = 0
-    things: int = 0
+    objects: int = 0
     memories: int | None = None
     latency: LatencyHistogram = field(default_factory=LatencyHistogram)
 
@@ -90,11 +90,11 @@ class Figures:
         self._began_s = time.monotonic()
         self._writing = threading.Lock()
 
-    def frame(self, latency_s: float, *, tracks: int, things: int) -> None:
+    def frame(self, latency_s: float, *, tracks: int, objects: int) -> None:
         """Count a processed scan."""
         with self._writing:
             self.done += 1
-            self.tracks, self.things = tracks, things
+            self.tracks, self.objects = tracks, objects
             self.latency.add(latency_s)
             self._recent.append((time.monotonic(), latency_s))
 

@@ -24,14 +24,14 @@ _COUNTS = {
     "arrived": "Scans that arrived.",
     "done": "Processed scans.",
     "dropped": "Scans dropped for newer ones.",
-    "passed_over": "Scans skipped to keep the rate.",
+    "skipped": "Scans skipped to keep the rate.",
     "unreadable": "Unusable scans.",
     "late": "Scans earlier than the one before.",
     "without_pose": "Scans without a pose.",
     "reconnects": "Times that the source was reopened.",
     "restarts": "Times that tracking restarted.",
     "unpublished": "Results dropped because sinks were too slow.",
-    "things": "Tracked objects.",
+    "objects": "Tracked objects.",
 }
 
 

@@ -87,7 +87,7 @@ class Reader(threading.Thread):
         self._figures.arrived += 1
         slack_s = 0.1 * self._least_gap_s
         if arrival.arrived_s < self._next_s - slack_s:
-            self._figures.passed_over += 1
+            self._figures.skipped += 1
             return
         # In step with the source, so that 5 of 10 Hz is every second scan despite jitter.
         self._next_s = max(self._next_s, arrival.arrived_s - slack_s) + self._least_gap_s

@@ -143,7 +143,7 @@ class LiveRun:
         self._tracker = Tracker(config)
         self._sweeps = SweepBuffer(detector.config.pillars)
         self._known: set[int] = set()
-        self._things = 0
+        self._objects = 0
         self._posed = False
         self._sink_error: BaseException | None = None
 
@@ -199,7 +199,7 @@ class LiveRun:
             return
         tracks = tracker.update(found, pose=matrix, time_ns=time_ns)
         latency_s = time.monotonic() - arrival.arrived_s
-        figures.frame(latency_s, tracks=len(tracks), things=self._count(tracks))
+        figures.frame(latency_s, tracks=len(tracks), objects=self._count(tracks))
         for warning in (*found.warnings, *tracks.warnings):
             self._say(warning)
         if self._sinks:
@@ -236,11 +236,11 @@ class LiveRun:
     def _count(self, tracks: Tracks) -> int:
         """Count all tracks so far, without storing more identities than the tracker."""
         current = set(tracks.track_id.tolist())
-        self._things += len(current - self._known)
+        self._objects += len(current - self._known)
         held = (self._tracker.state, self._tracker.lost.state)
         kept = {number for state in held for number in state.counts[:, TRACK_ID].tolist()}
         self._known = (self._known & kept) | current
-        return self._things
+        return self._objects
 
     def _hand_out(self) -> None:
         try:

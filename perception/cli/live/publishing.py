@@ -31,7 +31,7 @@ class ViewerSink:
         self._recordings.scan(cloud, tracks, moment, map_from_lidar=tracks.pose)
         numbers = {
             "latency_ms": result.latency_s * 1e3,
-            "things": len(tracks),
+            "objects": len(tracks),
             "moving": int(tracks.moving.sum()),
             "points": len(cloud),
         }

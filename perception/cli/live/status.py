@@ -16,7 +16,7 @@ from sparse_core.common.console import LOG, REMARKS
 
 #: Counters that are printed only if they are not zero.
 _TROUBLES = {
-    "dropped": "dropped", "passed_over": "skipped", "unreadable": "unreadable", "late": "late",
+    "dropped": "dropped", "skipped": "skipped", "unreadable": "unreadable", "late": "late",
     "without_pose": "without pose", "reconnects": "reconnects", "restarts": "restarts",
     "unpublished": "unpublished",
 }  # fmt: skip
@@ -79,7 +79,7 @@ class StatusLines(threading.Thread):
             print("\r\x1b[2K", end="")
         OUTPUT.print(
             f"{whole['done']} of {whole['arrived']} scans in {whole['seconds']:.1f} s: {in_words(whole)};"
-            f" {whole['things']} objects",
+            f" {whole['objects']} objects",
             highlight=False, markup=False, soft_wrap=True,
         )  # fmt: skip
 

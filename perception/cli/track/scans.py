@@ -243,7 +243,7 @@ def _show(
         moment = RecordingMoment(number, record["time_ns"])
         recordings.scan(cloud, tracks, moment, map_from_lidar=tracks.pose)
         moving = int(tracks.moving.sum())
-        recordings.numbers({"things": len(tracks), "moving": moving, "points": len(cloud)}, moment)
+        recordings.numbers({"objects": len(tracks), "moving": moving, "points": len(cloud)}, moment)
 
 
 def _draw(path: Path, cloud: PointCloud, tracks: Tracks, trails: Trails) -> None:

@@ -105,31 +105,31 @@ def type_hash(kind: str) -> str:
     return str(_types().hash_rihs01(kind))
 
 
-def detections_message(things: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
+def detections_message(objects: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
     """Serialise a ``vision_msgs/Detection3DArray``; ids are track ids."""
     types, header = _types().types, _header(frame_id, time_ns)
     detections = []
-    for thing in things:
+    for item in objects:
         # Row-major 6 x 6 of position and rotation; the uncertainty of the rotation is not reported.
         covariance = np.zeros(36)
-        covariance[[0, 7, 14]] = thing.variance_m2
-        pose = _pose(thing.centre, thing.turn)
+        covariance[[0, 7, 14]] = item.variance_m2
+        pose = _pose(item.centre, item.turn)
         result = types["vision_msgs/msg/ObjectHypothesisWithPose"](
-            types["vision_msgs/msg/ObjectHypothesis"](thing.label, thing.score),
+            types["vision_msgs/msg/ObjectHypothesis"](item.label, item.score),
             types["geometry_msgs/msg/PoseWithCovariance"](pose, covariance),
         )
-        box = types["vision_msgs/msg/BoundingBox3D"](pose, types["geometry_msgs/msg/Vector3"](*thing.size))
-        detections.append(types["vision_msgs/msg/Detection3D"](header, [result], box, str(thing.number)))
+        box = types["vision_msgs/msg/BoundingBox3D"](pose, types["geometry_msgs/msg/Vector3"](*item.size))
+        detections.append(types["vision_msgs/msg/Detection3D"](header, [result], box, str(item.number)))
     return _serialised(types[DETECTIONS](header, detections))
 
 
-def markers_message(things: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
+def markers_message(objects: list[MessageObject], frame_id: str, time_ns: int) -> bytes:
     """Serialise a ``visualization_msgs/MarkerArray`` that replaces all markers by a cube per object."""
     header, nowhere, unturned = _header(frame_id, time_ns), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0)
     markers = [_marker(header, 0, _DELETE_ALL, _pose(nowhere, unturned), nowhere)]
     markers += [
-        _marker(header, thing.number % 2**31, _ADD, _pose(thing.centre, thing.turn), thing.size)
-        for thing in things
+        _marker(header, item.number % 2**31, _ADD, _pose(item.centre, item.turn), item.size)
+        for item in objects
     ]
     return _serialised(_types().types[MARKERS](markers))
 

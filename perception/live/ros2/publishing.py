@@ -65,11 +65,11 @@ class Ros2Boxes:
         if self._session is None and not self._opened():
             return
         tracks = result.tracks if self._predict_s is None else result.deliver(self._predict_s).tracks
-        things = list(described(tracks, self._rotation))
+        objects = list(described(tracks, self._rotation))
         frame, time_ns = result.arrival.sensor or _FRAME, tracks.timestamp_ns or 0
         detections, markers = self._publish
-        detections(detections_message(things, frame, time_ns))
-        markers(markers_message(things, frame, time_ns))
+        detections(detections_message(objects, frame, time_ns))
+        markers(markers_message(objects, frame, time_ns))
 
     def close(self) -> None:
         """Close the session."""

@@ -54,9 +54,9 @@ def test_figures_of_nothing_and_of_a_frame() -> None:
     figures = Figures()
     assert figures.now()["latency_p99_ms"] is None
     assert "memories" not in figures.summary()
-    figures.frame(0.05, tracks=2, things=3)
+    figures.frame(0.05, tracks=2, objects=3)
     figures.memories = 4
     now = figures.now()
     assert now["latency_p50_ms"] == now["latency_p99_ms"] == 50.0
-    assert (now["done"], now["tracks"], now["things"], now["memories"]) == (1, 2, 3, 4)
+    assert (now["done"], now["tracks"], now["objects"], now["memories"]) == (1, 2, 3, 4)
     assert figures.summary()["latency_p50_ms"] == pytest.approx(50, rel=0.01)

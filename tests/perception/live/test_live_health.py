@@ -35,8 +35,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def figures(clock: Clock) -> Figures:
     """Of three scans, one of which made way."""
     made = Figures(arrived=3, dropped=1)
-    made.frame(0.04, tracks=1, things=1)
-    made.frame(0.2, tracks=2, things=3)
+    made.frame(0.04, tracks=1, objects=1)
+    made.frame(0.2, tracks=2, objects=3)
     return made
 
 
@@ -69,7 +69,7 @@ def test_a_run_is_well_until_scans_or_signs_of_life_stay_away(
     server.alive()
     status, text = get(server, "/healthz")
     assert (status, json.loads(text)["status"]) == (503, "no scan for 11 s")
-    figures.frame(0.1, tracks=0, things=3)
+    figures.frame(0.1, tracks=0, objects=3)
     assert get(server, "/healthz")[0] == 200
     assert get(server, "/else") == (404, "/healthz or /metrics")
 

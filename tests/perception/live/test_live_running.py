@@ -249,7 +249,7 @@ def test_a_rate_passes_scans_over(detector: Detector, points: Points) -> None:
     )
     kept = Kept()
     figures = LiveRun(source, detector, sinks=[kept], queue=8, rate_hz=20).run()
-    assert (figures.arrived, figures.passed_over) == (8, 4)
+    assert (figures.arrived, figures.skipped) == (8, 4)
     assert [result.arrival.name for result in kept.results] == ["0", "2", "4", "6"]
     with pytest.raises(ValueError, match="rate_hz must be"):
         LiveRun(source, detector, rate_hz=0)
