@@ -144,8 +144,6 @@ def run_app(
     config = uvicorn.Config(
         app,
         http=protocol(limits.header_timeout_s, limits.body_timeout_s, limits.max_connections),
-        # uvicorn refuses from this number on, so add one.
-        limit_concurrency=limits.max_connections + 1,
         log_config=log_config(verbosity=verbosity, as_json=settings.json_log),
         log_level="error" if verbosity < 0 else "warning",
         access_log=False,  # It would contain tokens.

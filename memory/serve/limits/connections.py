@@ -66,7 +66,7 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
             connection.
         stuck_s: seconds in which a client must read a part of a ready answer.
         most: maximum connections. Beyond it, the oldest idle connection of the client with the most idle
-            connections is closed.
+            connections is closed. If none is idle, requests of a further connection are refused.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -96,6 +96,8 @@ def protocol(head_s: float, stuck_s: float, most: int) -> type[asyncio.Protocol]
         def data_received(self, data: bytes) -> None:
             """Pass data on; the timer runs until the header is complete."""
             self._received = True
+            # Without room, uvicorn refuses the request. Its own count has requests of closed connections too.
+            self.limit_concurrency = 0 if len(opened) > most else None
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
                 self._stop_head()

@@ -181,6 +181,18 @@ def test_waiting_connections_do_not_keep_others_out(address: str, said: bytes) -
             connection.close()
 
 
+def test_a_request_without_room_is_refused(address: str) -> None:
+    busy = [connect(address) for _ in range(8)]
+    try:
+        for connection in busy:
+            connection.sendall(b"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert httpx.get(f"{address}api/health", timeout=GUARD_S).status_code == 503
+    finally:
+        for connection in busy:
+            connection.close()
+
+
 def test_who_leaves_in_the_middle_of_a_body_is_no_error(address: str) -> None:
     # The fixture looks for tracebacks at the end.
     for _ in range(3):
