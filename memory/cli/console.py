@@ -125,11 +125,6 @@ def counted(count: int, one: str = "memory", many: str = "memories") -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def shortened(text: str, longest: int = 40) -> str:
-    """Return the text, or its beginning with an ellipsis, in at most ``longest`` characters."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
 def integers(words: Sequence[str], what: str) -> list[int]:
     """Return the numbers that words list; ``12-15`` is a range."""
     found: list[int] = []

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from memory.cli.console import shortened
 from memory.exchange.times import parse_time
 from memory.persistence.database import Database
 from memory.query import Filter, Query
 from memory.types import KINDS, STATES
 from memory.wording import fold, nearest, stem
+from memory.wording.words import truncated
 
 
 def add_filter_options(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def check_labels(database: Database, labels: Sequence[str] | None) -> None:
             continue
         root = stem(fold(label))
         near = root if root in roots else nearest(root, dict.fromkeys(roots, 1))
-        known = [shortened(each) for each in sorted(counts) if each]
+        known = [truncated(each) for each in sorted(counts) if each]
         advice = f"The labels are {', '.join(known[:10])}" if known else "No memory has a label"
         if near is not None:
             advice = f"Did you mean {roots[near]!r}?"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memory.cli.console import shortened
 from memory.exchange.records import record_of
 from memory.exchange.times import format_time
 from memory.types import Hit, Memory
+from memory.wording.words import truncated
 from sparse_core.common.table import Table, cell
 
 _LONGEST_CAPTION = 60
@@ -63,13 +63,13 @@ _COLUMNS = ("time (UTC)", "map", "kind", "label", "x m", "y m", "confidence", "c
 
 
 def _cells(memory: Memory) -> list[str]:
-    caption = shortened(" ".join(memory.caption.split()), _LONGEST_CAPTION)
-    label = shortened(memory.label)
+    caption = truncated(" ".join(memory.caption.split()), _LONGEST_CAPTION)
+    label = truncated(memory.label)
     if memory.state != "present":
         label = f"{label} ({memory.state})"
     return [
         format_time(memory.time_ns, digits=0)[:-1].replace("T", " "),
-        shortened(memory.map_id),
+        truncated(memory.map_id),
         memory.kind,
         label,
         *(cell(value, ".2f") for value in (memory.position or (None, None))[:2]),

@@ -33,6 +33,7 @@ from memory.errors import (
     UnknownMemoryError,
 )
 from memory.questions.errors import QuestionError
+from memory.wording.words import truncated
 
 #: Maximum characters of a message.
 LONGEST = 500
@@ -147,4 +148,4 @@ def without_paths(text: str, folder: Path) -> str:
     """Return a message without the store folder, at most ``LONGEST`` characters long."""
     for path in sorted({str(folder), str(folder.resolve())}, key=len, reverse=True):
         text = text.replace(path, "the store")
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return truncated(text, LONGEST)

@@ -59,6 +59,11 @@ def point(position: Sequence[float] | None) -> str:
     return f"({position[0]:.1f}, {position[1]:.1f})"
 
 
+def truncated(text: str, longest: int = 40) -> str:
+    """Return the text, or its beginning with an ellipsis, in at most ``longest`` characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun."""
     return f"{count} {one if count == 1 else many or one + 's'}"

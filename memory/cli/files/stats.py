@@ -6,10 +6,11 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from memory.cli.console import add_command, output, print_json, shortened, shown, split_words
+from memory.cli.console import add_command, output, print_json, shown, split_words
 from memory.exchange.times import format_time
 from memory.persistence.database import Database
 from memory.persistence.opening import open_database
+from memory.wording.words import truncated
 from sparse_core.common.table import Table
 
 _LABELS_SHOWN = 20
@@ -74,4 +75,4 @@ def _rows(found: dict[str, Any]) -> list[list[str]]:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{shortened(name) or '(none)'} {count:,}" for name, count in counts.items()) or "none"
+    return ", ".join(f"{truncated(name) or '(none)'} {count:,}" for name, count in counts.items()) or "none"
