@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from memory.questions.boxes import Order
 from memory.questions.reading.arguments import pattern, time_in
@@ -83,6 +82,7 @@ _KINDS = pattern(
     r"^(?P<ask>how many|what|which)(?: all)? (?:(?:different|distinct|various) )?(?:kinds?|types?|sorts?) of "
     r"(?P<what>\w+)(?P<rest> .+)?$"
 )
+_KINDS_VERB = pattern(r"^ (?:are|is|do|can|did|were|have)\b")
 _ARE_THERE = pattern(
     r"^(?:(?:is|are|were|was) (?:there|they)|(?:do|did) (?:we|you|i|they) (?:have|own|see)|have (?:we|you"
     r"|i)(?: got| seen)?)"
@@ -101,22 +101,8 @@ _BOUNDS: dict[str, Bound] = {
 }
 
 
-class _Form(NamedTuple):
-    """A form of a question about rooms with an object, and how many of them have to have it."""
-
-    pattern: re.Pattern[str]
-    quantified: bool = False
-
-
-_FORMS = (
-    _Form(_LIST),
-    _Form(_ONE),
-    _Form(_IN_WHICH),
-    _Form(_HOW_MANY),
-    _Form(_EVERY, True),
-    _Form(_IN_EVERY, True),
-    _Form(_ANY, True),
-)
+#: Rooms with an object; those with a group ``all`` ask whether every room or any has it.
+_FORMS = (_LIST, _ONE, _IN_WHICH, _HOW_MANY, _EVERY, _IN_EVERY, _ANY)
 
 
 def rooms_question(words: str) -> ParsedQuestion | None:
@@ -141,8 +127,8 @@ def rooms_question(words: str) -> ParsedQuestion | None:
             "same_room", comparing=Comparing("count", "more" if different else "same", names)
         )
     for form in _FORMS:
-        if found := form.pattern.match(words):
-            return _with_object(found, form.quantified)
+        if found := form.match(words):
+            return _with_object(found)
     return None
 
 
@@ -161,7 +147,7 @@ def kinds_question(words: str, read: Callable[[str], ParsedQuestion]) -> ParsedQ
     if found is None:
         return None
     rest = found["rest"] or ""
-    if found["ask"].lower() != "how many" and not pattern(r"^ (?:are|is|do|can|did|were|have)\b").match(rest):
+    if found["ask"].lower() != "how many" and not _KINDS_VERB.match(rest):
         return None
     counted = read(f"how many {found['what']}{rest}")
     if counted.question != "how_many" or counted.problem is not None:
@@ -170,7 +156,7 @@ def kinds_question(words: str, read: Callable[[str], ParsedQuestion]) -> ParsedQ
     return counted
 
 
-def _with_object(found: re.Match[str], quantified: bool) -> ParsedQuestion:
+def _with_object(found: re.Match[str]) -> ParsedQuestion:
     """Return the question for the rooms that have so many objects."""
     parts = found.groupdict()
     quantity = (parts["quantity"] or "").lower()
@@ -186,8 +172,8 @@ def _with_object(found: re.Match[str], quantified: bool) -> ParsedQuestion:
         number = _number(quantity)
     if without and quantity not in ("", "any", "a", "an"):
         return ParsedQuestion("search", what=found[0], typed=found[0], problem=_NEGATED)
-    every = (parts.get("all") or "").lower()
-    quantifier = None if not quantified else "any" if every in ("a", "any", "some") else "all"
+    every = parts.get("all")
+    quantifier = None if every is None else "any" if every.lower() in ("a", "any", "some") else "all"
     what = _ARTICLE.sub("", parts["what"]).strip()
     return ParsedQuestion("rooms", what=what, quantifier=quantifier, bound=CountBound(bound, number))  # type: ignore[arg-type]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from memory.questions.reading.arguments import LENGTH_UNIT, pattern
+from memory.questions.reading.comparing import COMPARED_MEASURES
 from memory.questions.reading.lexicon import PERSONS, WHOLE_PLACES
 
 _RELATIVE = rf"(?:(?:the|my|our|his|her|their|your) )?(?:\w+ )?(?:{'|'.join(sorted(PERSONS))})"
@@ -56,9 +57,7 @@ _SIZE_OF = pattern(
 )
 #: An object with its article.
 _OBJECT = r"(?:the|my|our|your|his|her|their|a|an) [\w' ]+?"
-_COMPARATIVE = (
-    r"(?:bigger|larger|smaller|longer|wider|narrower|taller|higher|lower|faster|slower|older|newer)"
-)
+_COMPARATIVE = rf"(?:{'|'.join(word for word in COMPARED_MEASURES if word not in ('more', 'less'))})"
 #: What happened to an object: *the parcel turning up*.
 _HAPPENED = r"(?: \w+ing(?: up| in)?)?"
 _PAIRS: tuple[tuple[str, str], ...] = (
