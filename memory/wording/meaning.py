@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import NamedTuple
 from unicodedata import normalize
@@ -165,6 +166,25 @@ class CorrectedQuery(NamedTuple):
     notes: tuple[str, ...]
 
 
+@cache
+def _synonyms_by_stems() -> dict[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the groups of synonyms by the stems of their words; made once, because stems take time."""
+    found: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for group in SYNONYMS:
+        for root in dict.fromkeys(map(stems, group)):
+            found.setdefault(root, []).append(group)
+    return found
+
+
+@cache
+def _categories_by_stems() -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return the members of each category by the stems of its name."""
+    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for name, members in CATEGORIES.items():
+        found.setdefault(stems(name), members)
+    return found
+
+
 class Labels:
     """Labels of a store with their counts, searchable by similar words."""
 
@@ -189,11 +209,10 @@ class Labels:
 
     def synonym(self, words: str) -> str | None:
         """Return the label that means the same, or ``None``."""
-        for group in SYNONYMS:
-            if stems(words) in [stems(word) for word in group]:
-                found = next((self.alike(word)[0] for word in group if self.alike(word)), None)
-                if found is not None:
-                    return found
+        for group in _synonyms_by_stems().get(stems(words), ()):
+            found = next((self.alike(word)[0] for word in group if self.alike(word)), None)
+            if found is not None:
+                return found
         return None
 
     def category(self, words: str) -> list[str]:
@@ -202,7 +221,7 @@ class Labels:
         Returns no labels for other words.
         """
         root = stems(_ALSO.get(words.lower(), words))
-        members = next((CATEGORIES[name] for name in CATEGORIES if stems(name) == root), ())
+        members = _categories_by_stems().get(root, ())
         found = list(dict.fromkeys(label for member in members for label in self.alike(member)))
         return found or self.heads(words)
 
