@@ -5,7 +5,8 @@
 Sides: torch's dense attention by cuDNN and by FlashAttention, FlexAttention (compiled), FlashAttention-4
 if it is installed (extra ``fa4``), ours, and ours with Triton alone. Cells are called
 PATTERN-DENSITY-LENGTH-DIM-BLOCK-DTYPE-forward (or -both, with gradients); further parts are selection-...,
-encoder, gathered-.... Every side is compared before it is timed.
+changing-... (with FlashInfer, if it is installed), encoder, gathered-.... Every side is compared before it is
+timed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 
 from benchmarks.attention.bars import bars
 from benchmarks.attention.cells import cells
+from benchmarks.attention.changing import changing_cells, measure_changing
 from benchmarks.attention.chart import draw
 from benchmarks.attention.encoder import measure_encoder
 from benchmarks.attention.reading import (
@@ -42,7 +44,7 @@ from benchmarks.publish.screen import tables
 
 #: One compilation a length, head size and pass.
 FLEX_CELLS = ("random-0.*-4096-*-128-bfloat16-*", "random-0.*-16384-*-128-bfloat16-*")
-_PARTS = ("cases", "selection", "encoder", "gathered")
+_PARTS = ("cases", "selection", "changing", "encoder", "gathered")
 #: Share of the GPU's memory from which what torch keeps is given back between measurements.
 _MOST_RESERVED = 0.4
 
@@ -82,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings,
         cases=parts["cases"],
         selection=parts["selection"],
+        changing=parts["changing"],
         encoder=encoder,
         gathered=parts["gathered"],
         bars=bars(parts["cases"], parts["selection"], encoder),
@@ -98,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "attention-times",
                 "attention-patterns",
                 "attention-selection",
+                "attention-changing",
                 "attention-encoder",
                 "attention-gathered",
             ),
@@ -149,6 +153,10 @@ def _tasks(device: torch.device, options: argparse.Namespace, notes: list[str]) 
         Task(cell.key, "selection", partial(measure_selection, cell, device, options))
         for cell in selection_cells(device.type, quick=options.quick)
     ]
+    changing = [
+        Task(cell.key, "changing", partial(measure_changing, cell, device, options, notes))
+        for cell in changing_cells(device.type, quick=options.quick)
+    ]
     encoder = [Task("encoder", "encoder", partial(measure_encoder, device, options, notes))]
     gathered = [
         Task(
@@ -159,7 +167,7 @@ def _tasks(device: torch.device, options: argparse.Namespace, notes: list[str]) 
         for gradient in (False, True)
         for shared in (True, False)
     ]
-    tasks = [*of_cells(wanted.aims), *selection, *encoder, *gathered, *of_cells(wanted.others)]
+    tasks = [*of_cells(wanted.aims), *selection, *changing, *encoder, *gathered, *of_cells(wanted.others)]
     return [task for task in tasks if matches(task.key, options.only)]
 
 

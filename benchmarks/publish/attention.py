@@ -132,6 +132,22 @@ def _encoder_columns(values: Values) -> list[Column]:
     ]
 
 
+def _called_and_graph(side: str, row: Values) -> str:
+    """Times of a side as called and in a graph; "–" where it cannot run or be captured."""
+    places = ("microseconds", "graph_microseconds")
+    times = (at(row, (place, side, "median")) for place in places)
+    return " / ".join("–" if time is None else microseconds(time) for time in times)
+
+
+def _changing_columns(values: Values) -> list[Column]:
+    sides = dict.fromkeys(side for row in values["changing"] for side in row["microseconds"])
+    return [
+        Column("kept", "keep", "g"),
+        Column("length", "length", ",d"),
+        *(Column(side, lambda row: row, partial(_called_and_graph, side)) for side in sides),
+    ]
+
+
 def _gathered(row: Values) -> str:
     return (
         f"{row['heads']} heads, {row['queries']:,} queries, {row['listed']} of {row['keys']:,} keys,"
@@ -196,6 +212,11 @@ BLOCKS: dict[str, Block] = {
             Column("times cuDNN", "over_dense/median", ".2f", "–"),
             Column("the same eagerly, wall clock", "wall_over_dense/median", ".2f", "–"),
         ),
+    ),
+    "attention-changing": Table(
+        "sparse_attention-cuda",
+        lambda values: values.get("changing", []),
+        lambda values: _changing_columns(values) if values.get("changing") else [],
     ),
     "attention-encoder": Table(
         "sparse_attention-cuda",

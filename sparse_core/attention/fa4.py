@@ -72,15 +72,35 @@ def attend(
         reason = "a GPU of the Hopper generation"
     if reason is not None:
         raise ImplementationError(f"sparse_attention: impl='fa4' needs {reason}")
+    transposed = BlockTables.of(pattern.transposed()) if trained else None
+    out, lse = flash_with_tables(q, k, v, BlockTables.of(pattern), options.scale, transposed)
+    return AttentionResult(out, lse)
+
+
+def flash_with_tables(
+    q: Tensor, k: Tensor, v: Tensor, tables: BlockTables, scale: float, transposed: BlockTables | None = None
+) -> tuple[Tensor, Tensor]:
+    """Call the library.
+
+    Args:
+        q: (batch, heads, query_length, dim) float16 or bfloat16.
+        k, v: (batch, key_heads, key_length, dim) like q.
+        tables: blocks of the rows of q.
+        scale: of the scores.
+        transposed: blocks of the rows of k, for gradients.
+
+    Returns:
+        The output, like q, and the logarithms of the sums, (batch, heads, query_length) float32.
+    """
     from flash_attn.cute import flash_attn_func
 
-    arguments: dict[str, Any] = {"block_sparse_tensors": _as_library(BlockTables.of(pattern))}
-    if trained:
-        arguments["block_sparse_tensors_bwd"] = _as_library(BlockTables.of(pattern.transposed()))
+    arguments: dict[str, Any] = {"block_sparse_tensors": _as_library(tables)}
+    if transposed is not None:
+        arguments["block_sparse_tensors_bwd"] = _as_library(transposed)
     operands = (part.transpose(1, 2) for part in (q, k, v))
     with torch.cuda.device_of(q), torch.autocast(q.device.type, enabled=False):
-        out, lse = flash_attn_func(*operands, softmax_scale=options.scale, return_lse=True, **arguments)[:2]
-    return AttentionResult(out.transpose(1, 2), lse)
+        out, lse = flash_attn_func(*operands, softmax_scale=scale, return_lse=True, **arguments)[:2]
+    return out.transpose(1, 2), lse
 
 
 def _reason_not_to_fit(pattern: BlockPattern, shape: AttentionShape, *, trained: bool) -> str | None:

@@ -54,7 +54,7 @@ def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path)
     arguments = ["--quick", "--rounds", "1", "--layers", "1", "--threads", "1", "--out", str(out)]
     arguments += ["--png", str(png), "--only", "random-0.1-512-*", "top-k-*", "selection-0.1-512-*"]
     bench = load("attention.sparse_attention")
-    assert bench.main([*arguments, "encoder", "gathered-shared-*"]) == 0
+    assert bench.main([*arguments, "changing-*", "encoder", "gathered-shared-*"]) == 0
     values = json.loads(out.read_text())
     assert (values["schema"], values["benchmark"], values["settings"]["device"]) == (
         1,
@@ -79,6 +79,10 @@ def test_result_holds_every_part_and_all_sides_agree(load: Load, tmp_path: Path)
     (selected,) = values["selection"]
     assert selected["agrees"]
     assert {"torch", "selection and attention", "selection"} <= selected["microseconds"].keys()
+    (changing,) = values["changing"]
+    assert changing["agrees"]
+    assert changing["errors"].keys() == {"ours"}
+    assert changing["microseconds"].keys() == {"ours", "torch"}
     assert values["encoder"]["layers"] == 1
     assert values["encoder"]["agrees"]
     assert values["encoder"]["over_dense"].keys() == {
