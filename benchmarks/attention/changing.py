@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,10 +19,9 @@ from benchmarks.attention.exact import TOLERANCE, error_of_rows, relative_error
 from benchmarks.attention.sides import CUDNN, FA4, FLEX, OURS, TORCH, finite, reason
 from benchmarks.lib.graphs import call_microseconds, captured, microseconds
 from benchmarks.lib.timing import Side, interleave, paired_ratio
-from sparse_core.attention import BlockPattern, sparse_attention
-from sparse_core.attention.best_blocks import best_blocks
+from sparse_core.attention import BlockPattern, sparse_attention, top_k_blocks
 from sparse_core.attention.fa4 import BlockTables, flash_with_tables
-from sparse_core.attention.patterns.grid import BlockGrid
+from sparse_core.attention.selection import block_scores
 
 FLEX_FA4, FLASHINFER = "FlexAttention, FlashAttention-4", "FlashInfer"
 BLOCK = 128
@@ -67,7 +66,7 @@ class Operands(NamedTuple):
     v: Tensor
 
 
-Attend = Callable[[Operands, Tensor, ChangingCell], Tensor]
+Attend = Callable[[Operands, ChangingCell], Tensor]
 
 
 def changing_cells(device: str, *, quick: bool) -> list[ChangingCell]:
@@ -93,14 +92,14 @@ def measure_changing(
     runs: dict[str, Side] = {}
     errors: dict[str, float] = {}
     with torch.no_grad():
-        expected = _ours(given, _scores(given, cell), cell)
-        pattern = _pattern(_scores(given, cell), cell)
+        expected = _ours(given, cell)
+        pattern = _pattern(given, cell)
         keys, values = (part.repeat_interleave(cell.heads // cell.key_heads, 1) for part in given[1:])
         exact_error = error_of_rows([expected], given.q, keys, values, None, pattern, BLOCK)
         for name, attend in _sides(device).items():
 
             def run(attend: Attend = attend) -> Tensor:
-                return attend(given, _scores(given, cell), cell)
+                return attend(given, cell)
 
             try:
                 found = run()
@@ -147,13 +146,6 @@ def _operands(cell: ChangingCell, device: torch.device, seed: int) -> Operands:
     return Operands(normal(cell.heads), normal(cell.key_heads), normal(cell.key_heads))
 
 
-def _scores(given: Operands, cell: ChangingCell) -> Tensor:
-    """Score blocks by their mean queries and keys: (key heads, block rows, block columns) float32."""
-    q_means, k_means = (part[0].unflatten(1, (-1, BLOCK)).mean(2, dtype=torch.float32) for part in given[:2])
-    scores: Tensor = q_means.unflatten(0, (cell.key_heads, -1)).mean(1) @ k_means.mT
-    return scores
-
-
 def _captures(run: Side) -> bool:
     try:
         captured(run)
@@ -170,22 +162,21 @@ def _sides(device: torch.device) -> dict[str, Attend]:
         OURS: _ours,
         CUDNN: _dense,
         FA4: _fa4,
-        FLEX: lambda given, scores, cell: _flex(given, scores, cell, "TRITON"),
-        FLEX_FA4: lambda given, scores, cell: _flex(given, scores, cell, "FLASH"),
+        FLEX: partial(_flex, backend="TRITON"),
+        FLEX_FA4: partial(_flex, backend="FLASH"),
         FLASHINFER: _flashinfer,
     }
 
 
-def _pattern(scores: Tensor, cell: ChangingCell) -> BlockPattern:
-    grid = BlockGrid(cell.heads, cell.length, cell.length, BLOCK)
-    return best_blocks(scores.repeat_interleave(cell.heads // cell.key_heads, 0), grid, cell.keep)
+def _pattern(given: Operands, cell: ChangingCell) -> BlockPattern:
+    return top_k_blocks(given.q, given.k, cell.keep, block_size=BLOCK, per_key_head=True)
 
 
-def _ours(given: Operands, scores: Tensor, cell: ChangingCell) -> Tensor:
-    return sparse_attention(*given, _pattern(scores, cell))
+def _ours(given: Operands, cell: ChangingCell) -> Tensor:
+    return sparse_attention(*given, _pattern(given, cell))
 
 
-def _dense(given: Operands, scores: Tensor, cell: ChangingCell) -> Tensor:
+def _dense(given: Operands, cell: ChangingCell) -> Tensor:
     attend = torch.nn.functional.scaled_dot_product_attention
     if not given.q.is_cuda:
         return attend(*given, enable_gqa=True)
@@ -193,25 +184,30 @@ def _dense(given: Operands, scores: Tensor, cell: ChangingCell) -> Tensor:
         return attend(*given, enable_gqa=True)
 
 
-def _columns(scores: Tensor, cell: ChangingCell) -> Tensor:
+def _best(given: Operands, cell: ChangingCell) -> Tensor:
+    """The kept block columns of each block row, best first: (key heads, block rows, kept)."""
+    scores = block_scores(given.q, given.k, BLOCK, per_key_head=True)
+    return torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, : cell.kept]
+
+
+def _columns(given: Operands, cell: ChangingCell) -> Tensor:
     """The kept block columns of each block row, ascending: (1, heads, block rows, kept) int32."""
-    best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, : cell.kept]
-    columns = torch.sort(best, dim=2).values.int()
+    columns = torch.sort(_best(given, cell), dim=2).values.int()
     return columns.repeat_interleave(cell.heads // cell.key_heads, 0)[None].contiguous()
 
 
-def _fa4(given: Operands, scores: Tensor, cell: ChangingCell) -> Tensor:
-    columns = _columns(scores, cell)
+def _fa4(given: Operands, cell: ChangingCell) -> Tensor:
+    columns = _columns(given, cell)
     counts = columns.new_full(columns.shape[:3], cell.kept)
     none = torch.zeros_like(counts)
     tables = BlockTables(none, none[..., None], counts, columns)
     return flash_with_tables(*given, tables, cell.dim**-0.5)[0]
 
 
-def _flex(given: Operands, scores: Tensor, cell: ChangingCell, backend: str) -> Tensor:
+def _flex(given: Operands, cell: ChangingCell, backend: str) -> Tensor:
     from torch.nn.attention.flex_attention import BlockMask
 
-    kept = _columns(scores, cell)
+    kept = _columns(given, cell)
     # FlexAttention reads a list as long as a row.
     columns = kept.new_zeros((*kept.shape[:3], cell.length // BLOCK))
     columns[..., : cell.kept] = kept
@@ -222,11 +218,17 @@ def _flex(given: Operands, scores: Tensor, cell: ChangingCell, backend: str) -> 
         counts,
         columns,
         BLOCK_SIZE=BLOCK,
+        mask_mod=_everything,
         seq_lengths=(cell.length, cell.length),
         compute_q_blocks=False,
     )
     result: Tensor = _compiled_flex(backend)(*given, mask)
     return result
+
+
+def _everything(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """A mask that leaves nothing out: without one, the backend of FlashAttention-4 ignores the blocks."""
+    return (key >= 0) & (query >= 0)
 
 
 @cache
@@ -251,10 +253,11 @@ def _wrapper(device: torch.device) -> Any:
     )
 
 
-def _flashinfer(given: Operands, scores: Tensor, cell: ChangingCell) -> Tensor:
+def _flashinfer(given: Operands, cell: ChangingCell) -> Tensor:
     wrapper = _wrapper(given.q.device)
-    best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, : cell.kept]
-    mask = torch.zeros_like(scores, dtype=torch.bool).scatter_(2, best, True)
+    best = _best(given, cell)
+    mask = torch.zeros((*best.shape[:2], cell.length // BLOCK), dtype=torch.bool, device=best.device)
+    mask.scatter_(2, best, True)
     sizes = torch.full(mask.shape[:2], BLOCK, dtype=torch.int32, device=mask.device)
     wrapper.plan(mask, sizes, sizes, cell.heads, cell.key_heads, cell.dim, q_data_type=cell.dtype)
     out: Tensor = wrapper.run(given.q[0], given.k[0], given.v[0])

@@ -14,6 +14,9 @@ from sparse_core.attention.patterns.builders import full
 from sparse_core.attention.patterns.grid import FULL, BlockGrid
 from sparse_core.attention.patterns.pattern import BlockPattern
 
+#: Shared parts of patterns that are cached.
+_MOST_ROWS = 64
+
 
 @torch.no_grad()
 def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = False) -> BlockPattern:
@@ -23,7 +26,8 @@ def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = 
     the device.
 
     Args:
-        scores: (heads, block rows, block columns) floating.
+        scores: (heads, block rows, block columns) floating; of fewer heads if neighbouring heads of the grid
+            keep the same blocks.
         grid: heads, lengths and block size of the pattern.
         keep: share of the blocks that a row keeps, in (0, 1]; at least one block.
         causal: drop keys after the query. ``keep`` is then a share of the visible blocks, and those on the
@@ -31,6 +35,7 @@ def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = 
     """
     # Add 0.0, because a radix sort separates -0.0 from 0.0.
     scores = scores.nan_to_num(nan=torch.finfo(scores.dtype).min) + 0.0
+    sharing = grid.heads // len(scores)
     if causal:
         visible = visible_blocks(grid, causal, scores.device)
         rows = _causal_rows(grid, keep, scores.device)
@@ -38,18 +43,16 @@ def best_blocks(scores: Tensor, grid: BlockGrid, keep: float, *, causal: bool = 
         best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, : rows.widest]
         place = torch.arange(rows.widest, device=scores.device)
         best = torch.sort(best.masked_fill(place >= rows.kept[:, None], grid.columns), dim=2).values
-        columns = best.flatten()[rows.entry]
-        partial, masks = visible.partial[rows.row, columns], visible.masks
+        best = _repeat(best, sharing).flatten()[rows.entry]
+        columns, partial, masks = best.int(), visible.partial[rows.row, best], visible.masks
         row_ptr, lengths = rows.row_ptr, rows.lengths
     else:
         count = min(grid.columns, max(1, round(keep * grid.columns)))
-        # Tensors made during graph capture are filled only when the graph runs, so they are not cached.
-        capturing = scores.is_cuda and torch.cuda.is_current_stream_capturing()
-        common = (_equal_rows if capturing else _cached_equal_rows)(grid, count, scores.device)
+        common = _equal_rows(grid, count, scores.device)
         best = torch.sort(scores, dim=2, descending=True, stable=True).indices[:, :, :count]
-        columns = torch.sort(best, dim=2).values.flatten()
+        columns = _repeat(torch.sort(best, dim=2).values.int(), sharing).flatten()
         row_ptr, partial, masks, lengths = common
-    pattern = BlockPattern.on(grid, row_ptr, columns.int(), partial, masks)
+    pattern = BlockPattern.on(grid, row_ptr, columns, partial, masks)
     pattern.plans[ROW_LENGTHS] = lengths
     return pattern
 
@@ -128,15 +131,36 @@ class _EqualRows(NamedTuple):
     lengths: Tensor
 
 
+_known_rows: dict[tuple[BlockGrid, int, torch.device], _EqualRows] = {}
+#: Those that a CUDA graph reads. A graph does not keep its tensors alive, so they are never dropped.
+_rows_of_graphs: dict[tuple[BlockGrid, int, torch.device], _EqualRows] = {}
+
+
 def _equal_rows(grid: BlockGrid, count: int, device: torch.device) -> _EqualRows:
-    units = grid.heads * grid.rows
-    first = torch.arange(0, (units + 1) * count, max(count, 1), device=device, dtype=torch.int32)
-    return _EqualRows(
-        first.as_strided((grid.heads, grid.rows + 1), (grid.rows, 1)).contiguous(),
-        torch.full((units * count,), FULL, dtype=torch.int32, device=device),
-        torch.zeros((0, grid.block_size, grid.block_size), dtype=torch.bool, device=device),
-        torch.full((units,), count),
-    )
+    """Return the parts, cached unless a CUDA graph is captured that is the first to need them.
+
+    What is made during a capture is filled only when the graph runs.
+    """
+    key = (grid, count, device)
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    rows = _rows_of_graphs.get(key) or _known_rows.get(key)
+    if rows is None:
+        units = grid.heads * grid.rows
+        first = torch.arange(0, (units + 1) * count, max(count, 1), device=device, dtype=torch.int32)
+        rows = _EqualRows(
+            first.as_strided((grid.heads, grid.rows + 1), (grid.rows, 1)).contiguous(),
+            torch.full((units * count,), FULL, dtype=torch.int32, device=device),
+            torch.zeros((0, grid.block_size, grid.block_size), dtype=torch.bool, device=device),
+            torch.full((units,), count),
+        )
+        if not capturing:
+            if len(_known_rows) >= _MOST_ROWS:
+                _known_rows.clear()
+            _known_rows[key] = rows
+    elif capturing:
+        _rows_of_graphs[key] = rows
+    return rows
 
 
-_cached_equal_rows = lru_cache(maxsize=64)(_equal_rows)
+def _repeat(columns: Tensor, times: int) -> Tensor:
+    return columns if times == 1 else columns.repeat_interleave(times, dim=0)

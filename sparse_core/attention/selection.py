@@ -30,7 +30,13 @@ _UNITS = 1 << 40
 
 @torch.no_grad()
 def top_k_blocks(
-    q: Tensor, k: Tensor, keep: float, *, block_size: int = 64, causal: bool = False
+    q: Tensor,
+    k: Tensor,
+    keep: float,
+    *,
+    block_size: int = 64,
+    causal: bool = False,
+    per_key_head: bool = False,
 ) -> BlockPattern:
     """Keep the ``round(keep * blocks)`` key blocks per block row whose mean keys best match its mean query.
 
@@ -44,6 +50,8 @@ def top_k_blocks(
         block_size: tokens along a side of a block, a multiple of 16 from 16 to 128.
         causal: drop keys after the query, with the sequences aligned at their ends. ``keep`` is then a share
             of the visible blocks, and those on the diagonal are always kept.
+        per_key_head: the heads of a key head keep the same blocks, those with the best mean score, as in
+            "Native Sparse Attention" (Yuan et al. 2025).
 
     Returns:
         A pattern with ``heads`` heads.
@@ -53,10 +61,26 @@ def top_k_blocks(
         ValueError: shapes, devices or block size do not match, or ``keep`` is outside (0, 1].
     """
     check_share("keep", keep)
-    shape, grid = _check(q, k, block_size)
+    _, grid = _check(q, k, block_size)
+    return best_blocks(block_scores(q, k, block_size, per_key_head=per_key_head), grid, keep, causal=causal)
+
+
+def block_scores(q: Tensor, k: Tensor, block_size: int, *, per_key_head: bool = False) -> Tensor:
+    """Multiply the mean queries and mean keys of blocks, and average over the batch.
+
+    Args:
+        q, k, block_size, per_key_head: as of :func:`top_k_blocks`, checked.
+
+    Returns:
+        (heads or key heads, block rows, block columns), float32 for types of 16 bits.
+    """
+    shape = check_queries_and_keys(q, k)
     dtype = arithmetic_dtype(q.dtype)
-    scores = _score(_pool(q, block_size, dtype), _pool(k, block_size, dtype), shape).mean(dim=0)
-    return best_blocks(scores, grid, keep, causal=causal)
+    q_means, k_means = (_pool(tensor, block_size, dtype) for tensor in (q, k))
+    if per_key_head:
+        q_means = q_means.unflatten(1, (shape.key_heads, shape.group)).mean(dim=2)
+    scores = _score(q_means, k_means)
+    return scores[0] if shape.batch == 1 else scores.mean(dim=0)
 
 
 @torch.no_grad()
@@ -99,7 +123,7 @@ def dynamic_blocks(
     shape, grid = _check(q, k, block_size)
     dtype = arithmetic_dtype(q.dtype)
     q_means, k_means = (_pool(tensor, block_size, dtype).to(score_dtype) for tensor in (q, k))
-    scores = _score(q_means, k_means, shape).to(dtype) * default_scale(scale, shape.dim)
+    scores = _score(q_means, k_means).to(dtype) * default_scale(scale, shape.dim)
     keys = grid.key_length - torch.arange(0, grid.key_length, block_size, device=q.device)
     visible = visible_blocks(grid, causal, q.device)
     scores = (scores + keys.clamp(max=block_size).to(dtype).log()).masked_fill(~visible.seen, -math.inf)
@@ -136,8 +160,10 @@ def _pool(rows: Tensor, block_size: int, dtype: torch.dtype) -> Tensor:
     return torch.cat([means, last], dim=2)
 
 
-def _score(q: Tensor, k: Tensor, shape: AttentionShape) -> Tensor:
+def _score(q: Tensor, k: Tensor) -> Tensor:
     """Multiply pooled queries and keys: (batch, heads, block rows, block columns)."""
     with torch.autocast(q.device.type, enabled=False):
-        grouped = q.reshape(shape.batch, shape.key_heads, shape.group, *q.shape[2:])
-        return (grouped @ k.unsqueeze(2).mT).flatten(1, 2)
+        if q.shape[1] == k.shape[1]:
+            return torch.matmul(q, k.mT)
+        grouped = q.unflatten(1, (k.shape[1], -1))
+        return torch.matmul(grouped, k.unsqueeze(2).mT).flatten(1, 2)

@@ -207,8 +207,7 @@ def _make_lists(pattern: BlockPattern) -> Lists:
         # Full blocks before each block; the difference over a row is its number of full blocks.
         before = torch.nn.functional.pad(full.long().cumsum(0), (1, 0))
         full_end = row_ptr[:-1] + (before[row_ptr[1:].long()] - before[row_ptr[:-1].long()]).int()
-    capturing = row_ptr.is_cuda and torch.cuda.is_current_stream_capturing()
-    if len(pattern.token_masks) or capturing:
+    if len(pattern.token_masks):
         masks = torch.nn.functional.pad(pattern.token_masks, (0, 0, 0, 0, 0, 1), value=True)
         bits = _bits(masks)
     else:
@@ -232,10 +231,18 @@ def _make_lists(pattern: BlockPattern) -> Lists:
     )
 
 
-@cache
+_full_masks: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
+
+
 def _full_mask(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    masks = torch.ones((1, size, size), dtype=torch.bool, device=device)
-    return masks, _bits(masks)
+    """Return a mask that is all True, and its bits; cached, but not if a CUDA graph is captured meanwhile."""
+    found = _full_masks.get((size, device))
+    if found is None:
+        masks = torch.ones((1, size, size), dtype=torch.bool, device=device)
+        found = masks, _bits(masks)
+        if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+            _full_masks[size, device] = found
+    return found
 
 
 def _bits(masks: Tensor) -> Tensor:

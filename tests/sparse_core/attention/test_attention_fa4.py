@@ -149,7 +149,8 @@ def test_a_missing_package_is_named() -> None:
 
 
 # The library passes its compiler an argument that the compiler does not know.
-@pytest.mark.filterwarnings("ignore:Argument aux_data:UserWarning")
+# The library's own.
+@pytest.mark.filterwarnings("ignore:Argument aux_data:UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.gpu
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize(("heads", "key_heads", "listed"), [(2, 2, 1), (4, 2, 4)])

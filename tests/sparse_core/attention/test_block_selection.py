@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from reference_attention import reference_attention
 from torch import Tensor
 
+from sparse_core.attention import best_blocks
+from sparse_core.attention.api import sparse_attention
 from sparse_core.attention.patterns.masks import from_block_mask
 from sparse_core.attention.selection import dynamic_blocks, top_k_blocks
 
@@ -63,13 +65,15 @@ SIZES = {
 
 
 @settings(max_examples=60)
-@given(**SIZES)
+@given(**SIZES, per_key_head=st.booleans())
 def test_top_k_takes_the_best(
-    queries: int, keys: int, size: int, causal: bool, batch: int, share: float, seed: int
+    queries: int, keys: int, size: int, causal: bool, batch: int, share: float, seed: int, per_key_head: bool
 ) -> None:
     q, k = random_operands(4, 2, queries, keys, batch=batch, seed=seed)
-    pattern = top_k_blocks(q, k, share, block_size=size, causal=causal)
+    pattern = top_k_blocks(q, k, share, block_size=size, causal=causal, per_key_head=per_key_head)
     scores = block_scores(q, k, size).mean(axis=0)
+    if per_key_head:
+        scores = scores.reshape(2, 2, *scores.shape[1:]).mean(axis=1).repeat(2, axis=0)
     seen, crossed = visible((queries, keys, size), causal)
     scores = np.where(crossed, np.inf, scores)
     expected = np.zeros(scores.shape, dtype=bool)
@@ -228,3 +232,34 @@ def test_bad_arguments() -> None:
             select(q, k.float(), 16)
     with pytest.raises(TypeError, match="score_dtype must be floating point"):
         dynamic_blocks(q, k, score_dtype=torch.int8)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("per_key_head", [False, True])
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_graph_selects_and_attends(cuda: torch.device, per_key_head: bool, called_before: bool) -> None:
+    generator = torch.Generator(device=cuda).manual_seed(0)
+
+    def normal(heads: int) -> Tensor:
+        return torch.randn(1, heads, 640, 64, device=cuda, generator=generator).half()
+
+    def attend() -> Tensor:
+        pattern = top_k_blocks(q, k, 0.3, block_size=64, per_key_head=per_key_head)
+        return sparse_attention(q, k, v, pattern)
+
+    q, k, v = normal(4), normal(2), normal(2)
+    if called_before:
+        attend()
+    else:
+        best_blocks._known_rows.clear()
+        sparse_attention(q, k, v, top_k_blocks(q, k, 0.9, block_size=64))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attend()
+    best_blocks._known_rows.clear()
+    others = [torch.full((1, 640), 77, dtype=torch.int32, device=cuda) for _ in range(64)]
+    q.copy_(normal(4))
+    k.copy_(normal(2))
+    graph.replay()
+    assert torch.equal(out, attend())
+    assert len(others) == 64
