@@ -124,9 +124,23 @@ CATEGORIES = {
         "tape dispenser", "sticky notes", "calculator",
     ),
     "bag": ("backpack", "rucksack", "handbag", "suitcase", "laptop bag", "shopping bag", "briefcase"),
+    "drinking vessel": (
+        "mug", "cup", "glass", "bottle", "water bottle", "coffee mug", "coffee cup", "teacup", "tea cup",
+    ),
+    "reading matter": ("book", "magazine", "newspaper", "letter", "novel", "comic", "brochure", "manual"),
+    "sleeping place": ("bed", "sofa", "couch", "mattress", "hammock", "cot"),
+    "writing tool": ("pen", "pencil", "marker", "ballpoint pen", "crayon"),
+    "cleaning tool": (
+        "vacuum cleaner", "broom", "mop", "brush", "dustpan", "bucket", "mop bucket", "duster", "sponge",
+    ),
+    "climbing aid": ("ladder", "stepladder", "step stool", "stool"),
+    "cooler": ("fridge", "freezer", "cool box", "vaccine fridge"),
+    "cooking appliance": ("stove", "oven", "microwave", "hob", "hot plate", "kettle"),
     "container": ("box", "crate", "bin", "basket", "bucket", "barrel", "parcel", "package", "carton",
     "pallet"),
 }  # fmt: skip
+#: Labels that look like the plural of another word, and mean something else.
+_NO_PLURALS = frozenset({"glasses"})
 #: Words that the categories also go by.
 _ALSO = {
     "piece of furniture": "furniture", "pieces of furniture": "furniture", "pet": "animal",
@@ -222,7 +236,8 @@ class Labels:
         """
         root = stems(_ALSO.get(words.lower(), words))
         members = _categories_by_stems().get(root, ())
-        found = list(dict.fromkeys(label for member in members for label in self.alike(member)))
+        alike = (label for member in members for label in self.alike(member))
+        found = [label for label in dict.fromkeys(alike) if label.lower() not in _NO_PLURALS]
         return found or self.heads(words)
 
     def heads(self, words: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from memory.questions.reading.arguments import ENDS, pattern
-from memory.questions.reading.idioms import plainer
+from memory.questions.reading.idioms.plain import plainer
 from memory.questions.reading.lexicon import PHRASES
 from memory.wording import fold
 

@@ -69,7 +69,8 @@ _CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]m)?|\d{1,2} ?[ap]m|midnight|noon|\d{
 #: Pattern of a time phrase, the longest alternatives first.
 PHRASE = (
     rf"(?P<iso>{_ISO})"
-    rf"|(?P<day>{DATE})(?:,? (?:at )?(?P<clock>{_CLOCK})| (?:in the )?(?P<part>{_either(_PARTS)}))"
+    rf"|(?P<day>{DATE})(?:(?: (?:in the )?(?P<part_clock>{_either(_PARTS)}))?,? (?:at )?"
+    rf"(?P<clock>{_CLOCK})| (?:in the )?(?P<part>{_either(_PARTS)}))"
     rf"|(?P<clock_first>{_CLOCK}),? (?:on )?(?P<day_last>{DATE})"
     rf"|(?:the )?(?P<part_first>{_either(_PARTS)})(?: of)? (?P<day_of>{DATE})"
     rf"|this (?P<part_now>{_either(_PARTS)})|(?P<tonight>tonight|last night)|(?P<lately>{_either(_LATELY)})"
@@ -115,7 +116,10 @@ def _span(words: str, found: re.Match[str], now_ns: int) -> Span:
         text = found["iso"].upper().replace(" ", "T")
         return Span(now_ns, now_ns) if text == "NOW" else Span(parse_time(text), parse_time(text, end=True))
     if clock:
-        start = (today if date is None else _day(date, today)) + _clock(clock)
+        time_of_day = _clock(clock)
+        if found["part_clock"] in ("afternoon", "evening") and time_of_day < 12 * _HOUR:
+            time_of_day += 12 * _HOUR  # Yesterday evening at 7:30.
+        start = (today if date is None else _day(date, today)) + time_of_day
         if date is None and start > now_ns:
             start -= _DAY
         return _within(start, start + (1 if clock.count(":") == 2 else 60) * _SECOND - 1)

@@ -50,6 +50,7 @@ _CLAUSE = pattern(
     rf"[\s,]+(?:(?P<word>{'|'.join((*_REASONS, *_TIMES))})|(?P<that>that|which|who|whom))? ?\b"
     rf"(?P<subject>{_SUBJECT}) (?P<rest>[^,;?]+)"
 )
+_PARENTHESES = pattern(r"\((?P<inside>[^()\d]*[^()\d\s][^()\d]*)\)")
 _PURPOSE = pattern(
     r"(?<=\w),? (?:that|which|so that|so) (?:i|we|he|she|they) (?:have to|has to|need to|needs to|want to"
     r"|wants to|must)"
@@ -232,6 +233,15 @@ def _limits_time(part: str, question: str, names: Collection[str]) -> bool:
         return True  # Something happened then, as in *shortly after the doorbell rang*.
     kinds = {chunk.kind for chunk in chunks_of(question, names)}
     return bool(kinds & _TIMED) or not kinds & {"ANYONE", "NOUN"}
+
+
+def without_parentheses(words: str, mentions: Callable[[str], bool]) -> Aside | None:
+    """Return a question without words in parentheses, unless a point or a word of the store is among them."""
+    found = _PARENTHESES.search(words)
+    if found is None or any(mentions(word) for word in found["inside"].split()):
+        return None
+    rest = f"{words[: found.start()].rstrip()} {words[found.end() :].lstrip()}"
+    return Aside(rest.strip(), remark_on(found["inside"]))
 
 
 def without_purpose(words: str) -> Aside | None:

@@ -28,6 +28,12 @@ _WHICH_ONE = pattern(r"\bwhich (?:one|of them|ones)\b")
 _THEN = pattern(r"\bsince then\b")
 _PAST = pattern(r"^(?:\w+ )?(?:did|was|were|had)\b")
 
+#: *Where is the table, and how many chairs are next to it*.
+_TWO_QUESTIONS = pattern(
+    r"^(?P<first>[^?]+?)[?,]? and (?P<second>(?:where|when|how|what|which|is|are|was|were|has|have|did|do)\b"
+    r"[^?]*?\b(?P<pronoun>it|them|they|he|she)\b[^?]*)$"
+)
+
 
 class _Noun(NamedTuple):
     """Words of an object or a place, and the preposition before them."""
@@ -56,6 +62,20 @@ def named_questions(found: Sentences, pronoun: str, store: Vocabulary) -> Iterat
     if place is not None and _THERE.search(question):
         yield Aside(_THERE.sub(place, question), remark)
     yield Aside(question, remark)
+
+
+def with_repeated_name(words: str, store: Vocabulary) -> Aside | None:
+    """Return two questions with the object of the first in place of the pronoun of the second."""
+    found = _TWO_QUESTIONS.match(words)
+    if found is None:
+        return None
+    pronoun = found["pronoun"]
+    known = _object_of([found["first"]], pronoun.lower() in _OF_PERSONS, store)
+    if known is None:
+        return None
+    name = f"the {known}"
+    second = re.sub(rf"\b{pronoun}\b", name, found["second"])
+    return Aside(f"{found['first']}? {second}", f"'{pronoun}' was read as '{name}'.")
 
 
 def timed_question(found: Sentences) -> Aside:

@@ -18,11 +18,16 @@ from memory.questions.reading.leftovers.asides import (
     sentences_of,
     without_clause,
     without_owners,
+    without_parentheses,
     without_purpose,
 )
 from memory.questions.reading.leftovers.keywords import without_free_words
 from memory.questions.reading.leftovers.modifiers import without_modifiers
-from memory.questions.reading.leftovers.pronouns import named_questions, timed_question
+from memory.questions.reading.leftovers.pronouns import (
+    named_questions,
+    timed_question,
+    with_repeated_name,
+)
 from memory.questions.reading.leftovers.references import (
     with_followed_names,
     with_placed_objects,
@@ -43,6 +48,7 @@ _BEFORE = pattern(r"\b(?:seen|met|noticed|encountered) .*\bbefore\b")
 _ID = pattern(r"^#\d+$")
 #: Rules that leave words out or replace them, from the least to the most.
 _RULES = (
+    with_repeated_name,
     with_followed_names,
     without_included,
     without_floor,
@@ -77,7 +83,11 @@ def _read(words: str, now_ns: int, store: Vocabulary) -> ParsedQuestion:
         found = _of_sentences(words, sentences, now_ns, store)
         if found is not None:
             return found
-    certain = without_purpose(words) or without_owners(words, names, store.knows)
+    certain = (
+        without_parentheses(words, store.mentions)
+        or without_purpose(words)
+        or without_owners(words, names, store.knows)
+    )
     if certain is not None:
         return _with_remark(certain, now_ns, store)
     error: QuestionError | None = None

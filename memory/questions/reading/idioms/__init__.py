@@ -1,0 +1,1 @@
+"""Fixed expressions and the plainer words that mean the same."""
