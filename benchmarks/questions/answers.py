@@ -110,6 +110,7 @@ _TUNED = ("home", "town", "drives")
 _ASIDE = (
     "held-out", "fresh", "ranked", "later", "visitor", "papers", "speakers", "reader", "household",
     "engineers", "people", "neighbours", "friends", "office", "strangers", "site", "callers", "ward",
+    "researchers", "threads", "reviewer",
 )  # fmt: skip
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 
@@ -201,6 +202,12 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
     if isinstance(found, Ordering) and word.startswith("m:"):
         measured = found.first[0].value if found.first and found.measure in LENGTHS else math.inf
         return found.measure != "size" and abs(measured - float(word[2:])) <= _SAME_M
+    if (
+        isinstance(found, Comparison)
+        and "(memory " in (found.winner or "")
+        and word.startswith(("at:", "is:"))
+    ):
+        return any(f"(memory {id})" in str(found.winner) for id in names.ids(word.partition(":")[2]))
     if isinstance(found, Comparison | Distance):
         return _accepts_number(word, found)
     if isinstance(found, RoomList):
@@ -250,7 +257,8 @@ def _accepts(word: str, found: Any, names: _Names) -> bool:
         may = set().union(*(names.ids(name.rstrip("?")) for name in wanted))
         return not isinstance(found, StillThere) and must <= set(_ids_of(found)) <= may
     if kind == "at" and isinstance(found, HowOften):
-        return any(names.memories[id].label.lower() == found.what.lower() for id in names.ids(listed))
+        meant = {found.what.lower(), found.what.lower().partition(" (memory ")[0]}
+        return any(names.memories[id].label.lower() in meant for id in names.ids(listed))
     ids = _ids_of(found)
     return kind == "at" and bool(ids) and ids[0] in names.ids(listed)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memory.merging.visits import known_visits
 from memory.persistence.filters import in_region
 from memory.query import Filter, Query
 from memory.questions.answers import How
@@ -17,6 +18,7 @@ from memory.questions.places import names_place, room_meant
 from memory.questions.reading.grammar import holds_function_word, subject_of
 from memory.questions.reading.lexicon import WHOLE_PLACES
 from memory.questions.reading.vocabulary import NamedObject
+from memory.questions.visits import cut
 from memory.store import MemoryStore
 from memory.terms import fold
 from memory.types import AWAY, Memory, positions_of
@@ -33,6 +35,8 @@ _SMALL = frozenset(
 LATEST = 256
 #: Maximum memories whose captions are compared with the words of an object.
 _MOST_DESCRIBED = 64
+#: Largest distance of an object from the point that it is named by.
+_AT_POINT_M = 2.0
 
 
 class Target(NamedTuple):
@@ -176,9 +180,7 @@ class Meanings:
 
         In a place, those that are there count, unless all have left.
         """
-        known = self._labels()
-        same = known.synonym(words)
-        labels = known.alike(words) or ([same] if same is not None else known.heads(words))
+        labels = self._meant(words)
         if not labels:
             return []
         where = Filter(labels=labels)
@@ -194,6 +196,22 @@ class Meanings:
             found = [memory for memory in found if memory.state not in AWAY] or found
         return [_named(memory) for memory in found]
 
+    def object_at(
+        self, words: str, point: tuple[float, float], map_id: str | None = None
+    ) -> NamedObject | None:
+        """Return the memory with such a label that is nearest to a point, if it is within two metres.
+
+        Returns ``None`` if the point means objects of several maps.
+        """
+        labels = self._meant(words)
+        if not labels:
+            return None
+        where = Filter(labels=labels, map_id=map_id, circle=(*point, _AT_POINT_M))
+        found = self._store.find(where, limit=_MOST_DESCRIBED, vectors=False)
+        if len({memory.map_id for memory in found}) != 1:
+            return None
+        return _named(min(found, key=lambda memory: (math.dist(memory.place[:2], point), memory.id)))
+
     def mentions(self, words: str) -> bool:
         """Return True if the label and caption of a memory have the words, be it as a detail."""
         return bool(self._store.find(Filter(text=words), limit=1, vectors=False))
@@ -203,6 +221,12 @@ class Meanings:
         meant = self._exact(words, Filter())
         found = [] if meant is None else self.memories(meant, newest_first=True, limit=_MOST_DESCRIBED)
         return [_named(memory) for memory in found]
+
+    def _meant(self, words: str) -> list[str]:
+        """Return the labels that words are, or mean."""
+        known = self._labels()
+        same = known.synonym(words)
+        return known.alike(words) or ([same] if same is not None else known.heads(words))
 
     def _labels(self) -> Labels:
         """Return the labels of the store, cached until the next operation."""
@@ -242,6 +266,9 @@ class Meanings:
                 found = self._store.find(meant.filter, newest_first=newest_first, limit=most, vectors=False)
             return [memory for memory in found if text is None or is_subject(text, memory)][:limit]
         memories = self._store.get(meant.ids)
+        between = meant.filter.between_ns
+        if between is not None:
+            memories = [m for m in memories if any(cut(visit, between) for visit in known_visits(m))]
         if meant.filter.circle is not None:
             x, y, radius = meant.filter.circle
             memories = [m for m in memories if m.position and math.dist(m.position[:2], (x, y)) <= radius]

@@ -24,7 +24,7 @@ from memory.questions.boxes import RobotPose
 from memory.questions.changes import MOST_NEW, FirstSeen, Happened, first_seen_in, only_changes, with_certain
 from memory.questions.errors import QuestionError
 from memory.questions.matching.labels import match_labels
-from memory.questions.matching.landmarks import OF_ONE, Surroundings, located
+from memory.questions.matching.landmarks import OF_ONE, THINGS, Surroundings, located
 from memory.questions.meaning import is_subject
 from memory.questions.measuring import (
     answer_comparison,
@@ -299,10 +299,14 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
     radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
     if time_of(parsed) is not None:
         return _answer_between(questions, replace(parsed, radius_m=radius, what=None), options)
-    found = questions.near(
-        parsed.near, radius, map_id=parsed.map_id, area=parsed.area, labels=options.labels,
-        kinds=options.kinds or parsed.kinds, states=options.states or parsed.states, k=options.k + 1,
-    )  # fmt: skip
+    asked = options.kinds or parsed.kinds
+    for kinds in dict.fromkeys((asked or THINGS, asked)):  # Places count if nothing else is there.
+        found = questions.near(
+            parsed.near, radius, map_id=parsed.map_id, area=parsed.area, labels=options.labels,
+            kinds=kinds, states=options.states or parsed.states, k=options.k + 1,
+        )  # fmt: skip
+        if found.hits:
+            break
     # The landmark itself is not near the landmark.
     hits = [hit for hit in found.hits if landmark is None or hit.memory.id != landmark.id]
     total = found.total - (len(found.hits) - len(hits))
@@ -466,7 +470,9 @@ _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
 _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
-    "last_seen": lambda questions, parsed, _: questions.last_seen(_object_of(parsed), **_place(parsed)),
+    "last_seen": lambda questions, parsed, _: replace(
+        questions.last_seen(_object_of(parsed), **_place(parsed)), describes=parsed.describes
+    ),
     "first_seen": lambda questions, parsed, _: questions.first_seen(_object_of(parsed), **_place(parsed)),
     "left": lambda questions, parsed, _: questions.departure(_object_of(parsed), **_place(parsed)),
     "still_there": lambda questions, parsed, _: questions.still_there(_object_of(parsed), **_place(parsed)),

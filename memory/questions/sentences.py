@@ -56,7 +56,8 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
         return f"{_amount_first(parsed, found)}{sentence}{after}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")
     words = words.removesuffix(THAT_LEFT)
-    if words and not isinstance(found, Similar) and not questions.knows(words.partition(" (read for ")[0]):
+    named = words and not isinstance(found, Similar) and not isinstance(parsed.what, int)
+    if named and not questions.knows(words.partition(" (read for ")[0]):
         if parsed.described:
             return f"No caption has the words {quoted(words)}. {_store_contents(questions)}"
         unknown = (

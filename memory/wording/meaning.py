@@ -128,7 +128,7 @@ CATEGORIES = {
         "mug", "cup", "glass", "bottle", "water bottle", "coffee mug", "coffee cup", "teacup", "tea cup",
     ),
     "reading matter": ("book", "magazine", "newspaper", "letter", "novel", "comic", "brochure", "manual"),
-    "sleeping place": ("bed", "sofa", "couch", "mattress", "hammock", "cot"),
+    "sleeping place": ("bed", "mattress", "hammock", "cot", "bunk"),
     "writing tool": ("pen", "pencil", "marker", "ballpoint pen", "crayon"),
     "cleaning tool": (
         "vacuum cleaner", "broom", "mop", "brush", "dustpan", "bucket", "mop bucket", "duster", "sponge",

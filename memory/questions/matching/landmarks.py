@@ -20,7 +20,7 @@ from memory.wording.words import listed, name
 #: Questions about one memory.
 OF_ONE = ("last_seen", "first_seen", "left", "still_there", "pose_to")
 #: Kinds that are in an area; places are what areas are made of.
-_THINGS: tuple[Kind, ...] = ("object", "note", "event")
+THINGS: tuple[Kind, ...] = ("object", "note", "event")
 
 
 class Surroundings(NamedTuple):
@@ -43,7 +43,7 @@ def located(questions: Questions, parsed: ParsedQuestion, options: Surroundings)
     Raises:
         QuestionError: the pose of the robot or an area is not known.
     """
-    parsed = _in_room_of(questions, _at_robot(parsed, options))
+    parsed = _object_described(questions, _in_room_of(questions, _at_robot(parsed, options)))
     parsed = _in_map(questions, _in_area(questions, parsed, options))
     if parsed.relation is not None and parsed.robot is None:
         parsed = _related(questions, parsed, options)
@@ -61,6 +61,19 @@ def _at_robot(parsed: ParsedQuestion, options: Surroundings) -> ParsedQuestion:
     bounded = parsed.question != "search" and not by_distance(parsed)
     radius = NEARBY_M if parsed.radius_m is None and bounded else parsed.radius_m
     return replace(parsed, near=options.pose[:2], radius_m=radius)
+
+
+def _object_described(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
+    """Return *describe the cat* as a question about the cat; of a place, its surroundings are meant."""
+    placed = parsed.relation or parsed.inside or parsed.near or parsed.since
+    if parsed.question != "summarise" or parsed.beside is None or placed:
+        return parsed
+    seen = questions.last_seen(parsed.beside, map_id=parsed.map_id).memory
+    if seen is None or seen.kind == "place":
+        return parsed
+    return replace(
+        parsed, question="last_seen", what=parsed.beside, beside=None, radius_m=None, describes=True
+    )
 
 
 def _in_room_of(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:
@@ -115,7 +128,7 @@ def _in_area(questions: Questions, parsed: ParsedQuestion, options: Surroundings
         return parsed
     parsed = replace(parsed, beside=None, radius_m=None, relation=None, area=where.area, map_id=where.map_id)
     parsed = replace(parsed, what=None) if about else parsed
-    return replace(parsed, question="search", kinds=_THINGS) if parsed.question == "near" else parsed
+    return replace(parsed, question="search", kinds=THINGS) if parsed.question == "near" else parsed
 
 
 def _about_place(questions: Questions, parsed: ParsedQuestion) -> ParsedQuestion:

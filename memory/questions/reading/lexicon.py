@@ -50,7 +50,8 @@ _CLASSES: Mapping[str, str] = {
     "ADVICE": "should, shall, ought to",
     "FUTURE": "will, wont, going to, tomorrow, next week, next month, next year, next time",
     "SEE": """
-        check, checked, check on, checked on, inspect, inspected, patrol, patrolled, look in on, counted,
+        watch, watched, watching, check, checked, check on, checked on, inspect, inspected, patrol, patrolled,
+        look in on, counted,
         crossed your path, cross your path, crossed my path, see, sees, seen, saw, notice, noticed, observe,
         observed, detect, detected, meet, met, spot, spotted, encounter, encountered, remember, remembered,
         sight, sighted, visible, in view, perceive, perceived, recorded, stored, seeing, pass by, passed by,

@@ -103,6 +103,7 @@ class ParsedQuestion:
         nearest: of several objects, the one closest to the place is meant.
         past: the question is what was there, not what is.
         described: ``what`` is a word of captions, such as *grey* of *anything grey*.
+        describes: the object is to be described, not only located.
         many: the question is where several objects are.
         now_ns: the moment of the question, if it asks how long ago something was.
         time_unit: unit of the duration that is asked for: hours, days.
@@ -143,6 +144,7 @@ class ParsedQuestion:
     nearest: bool = False
     past: bool = False
     described: bool = False
+    describes: bool = False
     many: bool = False
     now_ns: int | None = None
     time_unit: str | None = None
@@ -165,6 +167,7 @@ class ParsedQuestion:
             "nearest",
             "past",
             "described",
+            "describes",
             "many",
             "now_ns",
             "time_unit",

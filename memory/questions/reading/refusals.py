@@ -68,6 +68,8 @@ NO_ROBOT = (
 )
 #: ``{word}`` is the pronoun.
 UNNAMED = f"I read each question on its own, so I don't know what '{{word}}' is. Name it. {_EXAMPLE}"
+#: ``{point}`` is as typed.
+UNUSED_POINT = f"I don't know what {{point}} has to do with the question. Ask it in one sentence. {_EXAMPLE}"
 HABITS = f"I know where objects were seen, not what usually happens. {_EXAMPLE}"
 WHICH_IS_MEANT = f"I don't know which of several objects is meant. Name it in the question. {_EXAMPLE}"
 WHO_IS = f"I don't know who '{{word}}' is. {_EXAMPLE}"

@@ -32,6 +32,15 @@ class Vocabulary(Protocol):
         """Return the memories whose label is or means the same as the words, in a place if one is given."""
         ...
 
+    def object_at(
+        self, words: str, point: tuple[float, float], map_id: str | None = None
+    ) -> NamedObject | None:
+        """Return the memory with such a label that is nearest to a point, if it is within two metres.
+
+        Returns ``None`` if the point means objects of several maps.
+        """
+        ...
+
     def mentions(self, words: str) -> bool:
         """Return True if the label and caption of a memory have the words, be it as a detail."""
         ...

@@ -17,3 +17,10 @@ WHOLE_PLACE = r"(?:(?:the|your) )?(?:memory|store|database|map|flat|house|home|o
 #: An object with its article.
 OBJECT = r"(?:the|my|our|your|his|her|their|a|an) [\w' ]+?"
 COMPARATIVE = rf"(?:{'|'.join(word for word in COMPARED_MEASURES if word not in ('more', 'less'))})"
+#: Comparatives after *which of the two*, and the superlatives that they mean.
+SUPERLATIVES = {
+    "closer": "nearest", "nearer": "nearest", "farther": "farthest", "further": "farthest",
+    "bigger": "biggest",
+    "larger": "biggest", "smaller": "smallest", "taller": "tallest", "longer": "longest", "wider": "widest",
+    "narrower": "narrowest", "higher": "highest", "lower": "lowest", "older": "oldest", "newer": "newest",
+}  # fmt: skip

@@ -10,14 +10,8 @@ import re
 
 from memory.questions.reading.arguments import LENGTH_UNIT, pattern
 from memory.questions.reading.idioms import presence, purposes, selecting, wording
+from memory.questions.reading.idioms.parts import SUPERLATIVES
 
-#: Comparatives after *which of the two*, and the superlatives that they mean.
-_SUPERLATIVES = {
-    "closer": "nearest", "nearer": "nearest", "farther": "farthest", "further": "farthest",
-    "bigger": "biggest",
-    "larger": "biggest", "smaller": "smallest", "taller": "tallest", "longer": "longest", "wider": "widest",
-    "narrower": "narrowest", "higher": "highest", "lower": "lowest", "older": "oldest", "newer": "newest",
-}  # fmt: skip
 _MEASURES = {"height": "tall", "width": "wide", "breadth": "wide", "length": "long", "size": "big"}
 _HALVES = {
     "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
@@ -29,7 +23,7 @@ _HALF = pattern(
 )
 _WHICH_OF = pattern(
     rf"\bwhich (?:one )?of (?:the|my|our|these|those) (?:two|2|three|3|four|4) (?P<what>[\w ]+?) "
-    rf"(?P<verb>is|are|was|were|stands|lies|sits) (?:the )?(?P<word>{'|'.join(_SUPERLATIVES)})\b"
+    rf"(?P<verb>is|are|was|were|stands|lies|sits) (?:the )?(?P<word>{'|'.join(SUPERLATIVES)})\b"
 )
 _OF_SO_MANY = pattern(r"\bwhich (?:one )?of the (?:two|three|four|five|six|\d+) (?=\w)")
 _SIZE_OF = pattern(
@@ -47,7 +41,7 @@ def plainer(words: str) -> str:
         words = expression.sub(by, words)
     words = _HALF.sub(_with_half, words)
     words = _WHICH_OF.sub(
-        lambda found: f"which {found['what']} {found['verb']} {_SUPERLATIVES[found['word'].lower()]}", words
+        lambda found: f"which {found['what']} {found['verb']} {SUPERLATIVES[found['word'].lower()]}", words
     )
     words = _OF_SO_MANY.sub("which of the ", words)
     words = _SIZE_OF.sub(lambda found: f"how {_MEASURES[found['side'].lower()]} is ", words)

@@ -12,7 +12,7 @@ _USES = {
     r"drink (?:\w+ ){0,2}(?:from|out of)|drink from": "drinking vessel",
     r"read(?! the (?:time|news))": "reading matter",
     r"(?:sit|rest)(?: down)?(?: on)?|take a seat": "seat",
-    r"(?:lie down|sleep)(?: on| in)?": "sleeping place",
+    r"(?:lie down|sleep)(?: and (?:sleep|rest))?(?: on| in)?": "sleeping place",
     r"(?:write|draw)(?: \w+)? with|take notes with": "writing tool",
     r"(?:sweep|mop|vacuum|hoover|clean)(?: up)?(?: (?:the|this|my|our) (?:floor|rug|carpet|mess|room))?"
     r"(?: with)?": "cleaning tool",
@@ -27,7 +27,9 @@ _USES = {
     ),
     r"fix (?:things|something)(?: with)?": "tool",
 }
-_ANYTHING = r"(?:something|anything|somewhere|anywhere|a place|a spot|a thing|an object|objects?|things)"
+_ANYTHING = (
+    r"(?:something|anything|somewhere|anywhere|(?:a|the) place|a spot|a thing|an object|objects?|things)"
+)
 _WE_CAN = r"(?:(?:that |which |where )?(?:i|we|you|one) (?:can|could) (?:use )?|that can be used )?"
 
 
@@ -39,6 +41,11 @@ def _pairs_of(use: str, category: str) -> tuple[Idiom, ...]:
             rf"^(?:what|which object|which thing) (?:here )?(?:can|could|might|should|would) (?:i|we|you|one)"
             rf" (?:use |take |borrow )(?:to |for )?(?:{use})$",
             f"where is a {category}",
+        ),
+        (
+            rf"^(?:what|which things?) (?:can|could|might) (?:i|we|you|one) (?:{use}) (?P<where>(?:in|on"
+            rf"|at|near) .+)$",
+            rf"which {category}s are \g<where>",
         ),
         (
             rf"^where (?:can|could|might) (?:i|we|you|one) (?:go to )?(?:{use}){end}",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from memory.questions.reading.idioms.parts import COMPARATIVE, OBJECT, THING, Idiom
+from memory.questions.reading.idioms.parts import COMPARATIVE, OBJECT, SUPERLATIVES, THING, Idiom
 
 #: What happened to an object: *the parcel turning up*.
 _HAPPENED = r"(?: \w+ing(?: up| in)?)?"
+_ORDERS = {"more": "most", "most": "most", "less": "least", "least": "least"}
 _DISTANT = "closer|nearer|farther|further"
 _SPACE = {
     "more": "is bigger",
@@ -110,7 +111,48 @@ PAIRS: tuple[Idiom, ...] = (
         r"\b(?:nearest|closest)\b(?:(?! to )[^?])*)$",
         r"\g<asks> to \g<from>",
     ),
+    (
+        r"^when (?:was|were) (?P<who>you|we|the robot) in (?P<room>(?:the|my|our) [\w ]+?) (?:the "
+        r")?last(?: time)?$",
+        r"when did \g<who> last visit \g<room>",
+    ),
+    (
+        r"^(?:do you )?(?:still )?(?:remember|know|recall) (?P<what>(?:the|my|our) [\w ]+), "
+        r"(?=(?:is|are|was|were|where|when|has|how|did)\b)",
+        r"\g<what>, ",
+    ),
+    (r"\b(?:no longer|not) in (?:its|their|his|her) places?\b", "no longer there"),
+    (r",? as far as (?:you|i|we) (?:know|remember|can tell|are aware)$", ""),
+    (r"\bhow many parked (?P<what>\w+) (?:are|is)(?: there)?\b(?! within)", r"how many \g<what> are parked"),
+    (r"\bhow many parked (?P<what>\w+) are within\b", r"how many \g<what> are within"),
+    (r"\bthe (?:point|position|coordinates?|location|spot) (?=\()", ""),
+    (r"\b(?:drive|navigate|walk|move|send|direct) (?:me|us) to\b", "take me to"),
+    (r"^have you (?:ever )?been (?:at|near|around|to|close to|past) (?=\()", "what did you see near "),
+    (
+        r"^if i (?:stand|am|was|were|stood) (?:at|near) (?P<point>\([^()]*\)), (?P<asks>.*\b(?:nearest"
+        r"|closest)\b)"
+        r"(?: to me)?$",
+        r"\g<asks> to \g<point>",
+    ),
+    (
+        r"^(?:find|show|give me|list) (?P<what>the (?:object|thing|item|\w+)) (?P<near>nearest|closest) to ",
+        r"what is \g<near> to ",
+    ),
+    (r"^how far apart are (?P<first>\S.*?) and (?P<second>.+)$", r"how far is \g<first> from \g<second>"),
+    (
+        r"^of the (?:two|three|four|\d) (?P<what>\w+?)s?,? (?:which|what)(?: one)? (?P<did>did|have) you "
+        r"(?P<see>see|seen|watch|watched|observe|observed|noticed?) (?P<order>more|most|less|least) often$",
+        lambda found: f"which {found['what']} did you see {_ORDERS[found['order'].lower()]} often",
+    ),
     # Comparisons of two objects in other orders of words.
+    (
+        r"^which (?P<what>(?:(?!one\b|of\b)\w+ ){1,2})is (?P<word>closer|nearer|farther|further)(?: "
+        r"away)? "
+        r"(?P<by>to|from) (?P<place>(?:the |my |our |#)?[\w ]+|\([^()]*\))$",
+        lambda found: (
+            f"which {found['what']}is {SUPERLATIVES[found['word'].lower()]} {found['by']} {found['place']}"
+        ),
+    ),
     (
         r"\btake(?:s)? up (?P<more>more|less|the most|the least) (?:space|room|floor space|floor)\b",
         lambda found: _SPACE[found["more"].lower()],
@@ -162,7 +204,7 @@ PAIRS: tuple[Idiom, ...] = (
     (rf"^(?:what|which {THING}) (?:has |have )?left (?=(?:the|my|our|your) )", "what has gone from "),
     (
         rf"^(?:what|which {THING}) (?:was|were) (?:once |formerly |previously )?in "
-        r"(?P<room>(?:the|my|our) [\w ]+?),? (?:and|but) (?:is|are) (?:no longer|not)(?: there)?"
+        r"(?P<room>(?:the|my|our) [\w ]+?),? (?:and|but) (?:is|are)(?: no longer| not|n't)(?: there)?"
         r"(?: any ?more)?$",
         r"what has gone from \g<room>",
     ),

@@ -25,6 +25,8 @@ _THERE = pattern(r"(?<!is )(?<!are )(?<!was )(?<!were )\b(?:in |over )?there$")
 #: *The blue one*, of which only the noun is missing.
 _THE_ONE = pattern(r"\b(?P<start>(?:the|another|my) \w+) ones?\b")
 _WHICH_ONE = pattern(r"\bwhich (?:one|of them|ones)\b")
+_ID = re.compile(r"#\d+")
+_RESTRICTED = pattern(r"\b(?:that|which|who) (?:was|is|were|are|has|had|stood|left|came|drove|\w+ed)\b")
 _THEN = pattern(r"\bsince then\b")
 _PAST = pattern(r"^(?:\w+ )?(?:did|was|were|had)\b")
 
@@ -46,6 +48,8 @@ def named_questions(found: Sentences, pronoun: str, store: Vocabulary) -> Iterat
     """Return questions with the object of another sentence in place of a pronoun, the most exact first."""
     parts = (*found.topics, *found.statements)
     said = pronoun.lower()
+    if any(_RESTRICTED.search(part) for part in parts):
+        return  # "The car that stood for 11 seconds" is not any car.
     known = None if said not in _PRONOUNS else _object_of(parts, said in _OF_PERSONS, store)
     if known is None or _WHICH_ONE.search(found.question):
         return
@@ -54,9 +58,9 @@ def named_questions(found: Sentences, pronoun: str, store: Vocabulary) -> Iterat
         question = _THE_ONE.sub(rf"\g<start> {known}", found.question)
         yield Aside(question, f"'{pronoun}' was read as '{known}'. {remark_on(*parts)}")
         return
-    article = "a" if said == "one" else "" if said == "ones" else "the"
+    article = "" if known.startswith("#") else "a" if said == "one" else "" if said == "ones" else "the"
     name = f"{article} {known}".strip()
-    question = re.sub(rf"\b{said}\b", name, found.question, flags=re.IGNORECASE)
+    question = re.sub(rf"\b{said}\b(?: one\b)?", name, found.question, flags=re.IGNORECASE)
     place = _place_of(parts, store)
     remark = f"'{pronoun}' was read as '{name}'. {remark_on(*(f'the rest of {part}' for part in parts))}"
     if place is not None and _THERE.search(question):
@@ -96,6 +100,9 @@ def timed_question(found: Sentences) -> Aside:
 def _object_of(parts: Sequence[str], subject: bool, store: Vocabulary) -> str | None:
     """Return the words of the only object of sentences; those after a preposition count if no other does."""
     names = store.names()
+    ids = list(dict.fromkeys(found for part in parts for found in _ID.findall(part)))
+    if ids:
+        return ids[0] if len(ids) == 1 else None
     nouns = [noun for part in parts for noun in _nouns_of(chunks_of(part, names))]
     if any(word in PERSONS for noun in nouns for word in noun.words.lower().split()):
         return None

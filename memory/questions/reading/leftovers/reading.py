@@ -23,6 +23,7 @@ from memory.questions.reading.leftovers.asides import (
 )
 from memory.questions.reading.leftovers.keywords import without_free_words
 from memory.questions.reading.leftovers.modifiers import without_modifiers
+from memory.questions.reading.leftovers.points import points_in, with_objects_at_points
 from memory.questions.reading.leftovers.pronouns import (
     named_questions,
     timed_question,
@@ -38,7 +39,7 @@ from memory.questions.reading.leftovers.references import (
     without_second_place,
 )
 from memory.questions.reading.parsed import ParsedQuestion
-from memory.questions.reading.refusals import UNNAMED, WHICH_IS_MEANT
+from memory.questions.reading.refusals import UNNAMED, UNUSED_POINT, WHICH_IS_MEANT
 from memory.questions.reading.understanding import understand_words, words_of
 from memory.questions.reading.vocabulary import Vocabulary
 
@@ -46,6 +47,7 @@ from memory.questions.reading.vocabulary import Vocabulary
 _CHOICE = pattern(r"\b(?:the|that|this|those|these) (?:\w+ )?ones?\b|\bi (?:mean|meant)\b|\btalking about\b")
 _BEFORE = pattern(r"\b(?:seen|met|noticed|encountered) .*\bbefore\b")
 _ID = pattern(r"^#\d+$")
+_THERE = pattern(r"(?<!is )(?<!are )(?<!was )(?<!were )\bthere\b(?=$|[ ?.]*$)")
 #: Rules that leave words out or replace them, from the least to the most.
 _RULES = (
     with_repeated_name,
@@ -78,6 +80,15 @@ def read_question(text: str, now_ns: int, store: Vocabulary) -> ParsedQuestion:
 
 def _read(words: str, now_ns: int, store: Vocabulary) -> ParsedQuestion:
     names = store.names()
+    placed = with_objects_at_points(words, store)
+    if placed is not None:
+        of_object = _with_remark(placed, now_ns, store)
+        wanted = (of_object, *of_object.parts)
+        if any(part.question == "search" and isinstance(part.what, int) for part in wanted):
+            # "Was it last seen today or yesterday": the rest says no more.
+            what = next(part.what for part in wanted if isinstance(part.what, int))
+            return ParsedQuestion("last_seen", what=what, asides=of_object.asides)
+        return of_object
     sentences = sentences_of(words, names)
     if sentences is not None and not limits_answer(sentences, names):
         found = _of_sentences(words, sentences, now_ns, store)
@@ -112,6 +123,13 @@ def _read(words: str, now_ns: int, store: Vocabulary) -> ParsedQuestion:
 
 def _of_sentences(words: str, sentences: Sentences, now_ns: int, store: Vocabulary) -> ParsedQuestion | None:
     """Return the question of several sentences; ``None`` if it has to be read as a whole."""
+    others = (*sentences.statements, *sentences.topics)
+    points = points_in(*others)
+    if points:
+        there = _THERE.sub(f"at {points[0]}", sentences.question)
+        if len(points) > 1 or there == sentences.question:
+            return None if sentences.commas else _refused(words, UNUSED_POINT.replace("{point}", points[0]))
+        return _with_remark(Aside(there, f"'there' was read as 'at {points[0]}'."), now_ns, store)
     pronoun = pronoun_of(sentences.question, store.names())
     if pronoun is not None and _BEFORE.search(sentences.question):
         return _refused(words, UNNAMED.replace("{word}", pronoun))  # Is it the same one?

@@ -1,0 +1,79 @@
+"""Objects that a question names by their position: *the car at (3, 1)* is one memory.
+
+Its id replaces the words, so that the question is not about the latest car within some metres of the point.
+"""
+
+from __future__ import annotations
+
+import re
+
+from memory.questions.reading.arguments import pattern, time_in
+from memory.questions.reading.leftovers.asides import Aside
+from memory.questions.reading.vocabulary import Vocabulary
+
+_NUMBER = r"[-+]?\d+(?:\.\d+)?"
+#: A point in parentheses. Without them, numbers may be something else.
+POINT = rf"\(\s*(?P<x>{_NUMBER})\s*,\s*(?P<y>{_NUMBER})(?:\s*,\s*{_NUMBER})?\s*\)"
+_MAP = r"(?: (?:in|on) (?:the )?map (?P<map>[^\s,;?]+))?"
+_THE = r"(?P<the>the|that|this|my|our|your)"
+#: Words of an object: none of them begins another object or relates it to one.
+_WORDS = (
+    r"(?P<what>(?!(?:nearest|closest|farthest|furthest|last|first|next|other|only|two|three)\b)\w+(?: "
+    r"(?!(?:the|a"
+    r"|an|my|our|of|to|than|and|or|is|are|was|were|which|that|who|at|in|on|by|near|around)\b)\w+){0,2})"
+)
+_PLACED = (
+    r"(?: (?:which|that|who) (?:is|was|stands|stood))?(?: (?:parked|standing|located|seen|observed|waiting))?"
+)
+_AT = r"(?P<still> still)? (?:at|near|around|by|close to)(?: about| around)?"
+_OBJECT = pattern(rf"\b{_THE} {_WORDS}{_PLACED}{_AT} {POINT}{_MAP}")
+_POINT = pattern(POINT)
+#: *The cars at A and B*: the second point is that of another car.
+_TWO = pattern(
+    rf"\bthe (?P<what>\w+?)s (?P<at>at|near) (?P<first>{POINT.replace('?P<x>', '').replace('?P<y>', '')}) "
+    rf"and "
+    rf"(?:at )?(?P<second>{POINT.replace('?P<x>', '').replace('?P<y>', '')})"
+)
+#: *The car at A or the one at B*.
+_ONE_AT = pattern(r"\b(?P<the>the|that) one (?P<at>at|near) (?=\()")
+#: *Is the car at A*, which asks for what is there.
+_ASKS_PLACE = pattern(r"^(?:is|are|was|were) $")
+
+
+def with_objects_at_points(words: str, store: Vocabulary) -> Aside | None:
+    """Return a question with the ids of objects in place of their names and positions."""
+    text = _TWO.sub(r"the \g<what> \g<at> \g<first> and the \g<what> \g<at> \g<second>", words)
+    remarks: list[str] = []
+    last = None
+    at = 0
+    while True:
+        found, one = _OBJECT.search(text, at), _ONE_AT.search(text, at)
+        if one is not None and last is not None and (found is None or one.start() <= found.start()):
+            text = f"{text[: one.start()]}{one['the']} {last} {one['at']} {text[one.end() :]}"
+            continue
+        if found is None:
+            break
+        last, at = found["what"], found.end()
+        rest = text[found.end() :].strip(" ?.!")
+        if _ASKS_PLACE.match(text[: found.start()]) and not found["still"] and _is_time(rest):
+            continue
+        memory = store.object_at(found["what"], (float(found["x"]), float(found["y"])), found["map"])
+        if memory is None:
+            continue
+        said = found[0]
+        by = f"#{memory.id}{' still there' if found['still'] else ''}"
+        text = f"{text[: found.start()]}{by}{text[found.end() :]}"
+        at = found.start() + len(by)
+        remarks.append(f"'{said}' is memory {memory.id}.")
+    return Aside(text, " ".join(remarks)) if remarks else None
+
+
+def points_in(*texts: str) -> list[str]:
+    """Return the points of texts, as typed."""
+    return [found[0] for text in texts for found in _POINT.finditer(text)]
+
+
+def _is_time(words: str) -> bool:
+    """Return True if words are empty, or no more than a time."""
+    time = time_in(words) if words else ""
+    return time is not None and not re.sub(re.escape(time), "", words).strip(" ,?")
