@@ -98,12 +98,26 @@ def test_quiet_and_verbose_exclude_each_other(store: Path, capsys: pytest.Captur
     assert "not allowed with argument" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["query", "store", "--k", "x"], ["init", "--radius"]])
-def test_bad_usage_ends_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ([], "stats      Count the memories of a store"),
+        (["dance"], "no command 'dance'\n"),
+        (["stat"], "no command 'stat'. Did you mean stats?"),
+        (["query", "store", "--raduis", "2"], "unrecognized arguments: --raduis 2. Did you mean --radius?"),
+        (["query", "store", "--k", "x"], "All options: recall query --help"),
+        (["init", "--radius"], "All options: recall init --help"),
+    ],
+)
+def test_bad_usage_ends_with_two(
+    arguments: list[str], advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
-    assert "usage: recall" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "usage: recall" in printed
+    assert advice in printed
 
 
 def test_an_interruption(recall: Recall, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
