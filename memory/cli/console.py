@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import TaskProgressColumn
 
 from memory.persistence.postgres.address import is_address, without_password
-from memory.persistence.sqlite.files import FILE_NAME
+from memory.persistence.sqlite.files import FILE_NAME, LOCK_NAME
 from sparse_core.common.console import LOG, add_verbosity_options, progress_bar
 
 STORE_VARIABLE = "RECALL_STORE"
@@ -101,6 +101,18 @@ def split_words(
 def holds_store(path: str | Path) -> bool:
     """True if a folder holds a store. Server addresses are not checked."""
     return is_address(path) or (Path(path) / FILE_NAME).is_file()
+
+
+def check_free(store: Path | str) -> None:
+    """Raise ``UsageError`` if a new store would mix its files with others of a folder."""
+    if isinstance(store, Path) and store.is_dir():
+        # Creating a store can be interrupted, and the root of a volume has a folder "lost+found".
+        own = (FILE_NAME, LOCK_NAME, "lost+found")
+        other = next((file.name for file in sorted(store.iterdir()) if not file.name.startswith(own)), None)
+        if other is not None:
+            raise UsageError(
+                f"{store} is no store, but holds other files, such as {other}. Give a new or empty folder"
+            )
 
 
 def shown(store: str | Path) -> str:

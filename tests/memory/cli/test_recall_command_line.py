@@ -124,7 +124,7 @@ def test_an_interruption(recall: Recall, store: Path, monkeypatch: pytest.Monkey
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memory.cli.files.stats.open_database", interrupted)
+    monkeypatch.setattr("memory.cli.files.stats.open_checked", interrupted)
     done = recall("stats", store)
     assert (done.status, done.remarks) == (130, "recall stats: interrupted\n")
 

@@ -220,6 +220,41 @@ def test_a_bad_first_line_leaves_no_store(recall: Recall, tmp_path: Path, line: 
     assert recall("import", "new", "a.jsonl").status == 0
 
 
+def test_an_empty_import_creates_no_store(recall: Recall, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n")
+    done = recall("import", "new", "a.jsonl")
+    assert (done.status, done.output) == (2, "")
+    assert "a.jsonl: nothing to import, so no store was created" in done.remarks
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("command", [("init",), ("import", "folder/a.jsonl")])
+def test_a_folder_of_other_files_becomes_no_store(
+    recall: Recall, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    lines(tmp_path / "folder/a.jsonl", [{"time": "2026-01-01T10:00:00Z"}])
+    done = recall(*command, "--store", "folder")
+    assert done.status == 2
+    assert "folder is no store, but holds other files, such as a.jsonl" in done.remarks
+    assert len(list((tmp_path / "folder").iterdir())) == 1
+    (tmp_path / "folder/a.jsonl").rename("folder/memory.db.new")
+    assert recall("init", "folder").status == 0
+
+
+@pytest.mark.parametrize("command", [("stats",), ("add", "--label", "mug"), ("undo",), ("query",)])
+def test_broken_settings_are_an_error_until_repaired(
+    recall: Recall, store: Path, command: tuple[str, ...]
+) -> None:
+    (store / "config.json").write_text("{broken")
+    done = recall(*command, "--store", store)
+    assert done.status == 2
+    assert "config.json: not valid JSON" in done.remarks
+    assert "recall check --repair" in done.remarks
+    assert recall("check", store, "--repair").status == 0
+    assert recall(*command, "--store", store).status == 0
+
+
 def test_a_byte_order_mark_is_ignored(recall: Recall, store: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"time": "2026-01-01", "label": "mug"}\r\n')
     assert "1 memory from 1 line" in recall("import", store, "a.jsonl").output
