@@ -311,7 +311,8 @@ class StoreConfig:
             pass
         except ValueError as error:
             raise ValueError(
-                f"{path}: {error}. Correct the file, or run recall check --repair to restore the last valid settings"
+                f"{path}: {error}. Correct the file, or restore the last valid settings with"
+                " recall check --repair"
             ) from error
         except OSError as error:
             raise StoreReadOnlyError(f"{path} cannot be read: {error.strerror}") from error

@@ -48,7 +48,10 @@ def _with_advice(error: DataError) -> DataError:
     """Return the error of a reader, without advice on an option that ``perceive init`` lacks."""
     text, option, _ = str(error).partition(" Name the columns")
     if option:
-        text += " Convert the scans to .npy arrays of x, y, z and intensity, or write dataset.yaml with scans.columns yourself."
+        text += (
+            " Convert the scans to .npy arrays of x, y, z and intensity, or write dataset.yaml with"
+            " scans.columns yourself."
+        )
     return DataError(text)
 
 

@@ -149,7 +149,7 @@ def test_columns_are_recognised_by_their_numbers(tmp_path: Path) -> None:
         np.save(path, np.load(path)[:, [0, 1, 2, 5]])
     assert found(look_at(tmp_path))["scans.columns"] == ["x", "y", "z", "_"]
     np.save(next((tmp_path / "scans").iterdir()), np.zeros((9, 40)))
-    with pytest.raises(DataError, match="write dataset.yaml with scans.columns") as caught:
+    with pytest.raises(DataError, match=r"write dataset\.yaml with scans\.columns") as caught:
         look_at(tmp_path)
     assert "--columns" not in str(caught.value)
 
