@@ -40,7 +40,7 @@ from memory.questions.relations import MOST_RANKED
 from memory.questions.rooms import answer_rooms, answer_same_room, compared_rooms
 from memory.questions.selections.answers import AnswerList, Selection
 from memory.questions.selections.evaluation import AskedList, ListOptions, answer_kinds, answer_selected
-from memory.questions.sentences import answer_sentence, mention_of, synonyms_note
+from memory.questions.sentences import EMPTY, answer_sentence, is_empty, mention_of, synonyms_note
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
 from memory.wording.sentences import content_words
@@ -98,13 +98,25 @@ def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | 
         UnknownMemoryError: no memory has the id.
         DimensionError: the vector has another length than those of the store.
     """
-    options = options or ReplyOptions()
+    try:
+        return _reply_all(questions, parsed, options or ReplyOptions())
+    except QuestionError as error:
+        if parsed.problem is None and is_empty(questions) and not str(error).startswith(EMPTY):
+            raise QuestionError(error.part, f"{EMPTY} {error}") from error
+        raise
+
+
+def _reply_all(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Reply:
+    """Answer a question, or each part of it."""
     if parsed.parts:
         parts = [replace(part, map_id=part.map_id or parsed.map_id) for part in parsed.parts]
         replies = [reply(questions, part, options) for part in parts]
         answers = AnswerList(tuple(found.answer for found in replies))
         return Reply(
-            parsed, " ".join([*(found.sentence for found in replies), *_asides_note(parsed)]), answers
+            # Parts may have one answer, such as that the store is empty.
+            parsed,
+            " ".join([*dict.fromkeys(found.sentence for found in replies), *_asides_note(parsed)]),
+            answers,
         )
     plain = _reply(questions, parsed, options)
     note = synonyms_note(questions, parsed)
@@ -410,6 +422,9 @@ def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: Repl
         return answer_kinds(questions, parsed, _limits_in_words(parsed))
     found = questions.how_many(parsed.what, **_place(parsed), between_ns=time_of(parsed), kinds=parsed.kinds)
     found = replace(found, past=parsed.past)
+    if parsed.kinds is not None and "note" not in parsed.kinds and parsed.what is None:
+        notes = questions.how_many(**_place(parsed), between_ns=time_of(parsed), kinds=("note",))
+        found = replace(found, notes=notes.memories)
     if parsed.bound is None or not found.memories:
         return found
     every = parsed.past or found.between_ns is not None

@@ -252,6 +252,32 @@ def test_ask(recall: Recall, store: Path, words: str, sentence: str) -> None:
     assert isinstance(recall("ask", store, *words.split(), "--json").json, dict)
 
 
+def test_notes_are_named_apart_from_objects(recall: Recall, store: Path) -> None:
+    assert recall("add", store, "--label", "keys", "--at", 1, 2).status == 0
+    sentence = recall("ask", store, "how many things are near (1, 2)?").output
+    assert sentence.startswith("2 memories in a radius of 5 m")
+    assert sentence.endswith(" Not counted: 1 note.\n")
+    assert "Not counted" not in recall("ask", store, "how many memories are there?").output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "where is the car?",
+        "how many things are there?",
+        "what changed since yesterday?",
+        "the car and the mug",
+    ],
+)
+def test_an_empty_store_says_so_once(recall: Recall, tmp_path: Path, words: str) -> None:
+    recall("init", tmp_path / "empty")
+    done = recall("ask", tmp_path / "empty", words)
+    assert (done.status, done.output) == (0, "The store is empty. Add memories to it first.\n")
+    refused = recall("ask", tmp_path / "empty", "what is on the table?")
+    assert refused.status == 2
+    assert "The store is empty. Add memories to it first. I don't know" in refused.remarks
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

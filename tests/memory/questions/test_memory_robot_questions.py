@@ -133,6 +133,8 @@ REFUSED: list[tuple[str, str]] = [
     ("which cars were moved yesterday?", "I count what was seen in a time, not what left in it"),
     ("what are you looking at?", "'looking at' is an action"),
     ("wo ist das Auto", "only understand questions in English"),
+    ("¿dónde están las llaves?", "only understand questions in English"),
+    ("Qu'est-ce qui a changé depuis hier ?", "only understand questions in English"),
     ("is the door open?", "Whether something is 'open' is not stored"),
     ("where was the car before it was at the bakery?", "'before' needs a time, not an event"),
     ("are all cars and trucks red?", "called 'trucks red'"),
@@ -193,6 +195,20 @@ def test_a_part_that_a_question_does_not_use_is_never_left_out(ask: Questions) -
         with pytest.raises(QuestionError) as caught:
             reply(ask, ask.understand(question, NOW))
         assert caught.value.part == part
+
+
+def test_labels_of_other_languages_stay_names(tmp_path: Path) -> None:
+    labels = ("Schlüssel", "das Boot", "ключ")
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        store.add([Memory(time_ns=NOW, label=label, position=(0, 0, 0)) for label in labels])
+        ask = Questions(store)
+        for id, label in enumerate(labels, start=1):
+            for words in (label, f"{label}?", f"where is the {label}?"):
+                assert reply(ask, ask.understand(words, NOW)).sentence.startswith(("1 memory of ", label))
+                assert f"{label} (memory {id})" in reply(ask, ask.understand(words, NOW)).sentence
+        for words, foreign in (("xe ở đâu?", True), ("鍵はどこですか", True), ("blue backpack", False)):
+            sentence = reply(ask, ask.understand(words, NOW)).sentence
+            assert ("only understand questions in English" in sentence) == foreign
 
 
 @pytest.mark.parametrize(
