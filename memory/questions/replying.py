@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ from memory.questions.measuring import (
     answer_related,
     time_of,
 )
-from memory.questions.places import circle_of, words_of_place
+from memory.questions.places import circle_of, half_way_m, words_of_place
 from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.relations import MOST_RANKED
@@ -192,7 +191,7 @@ def _reply_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpti
         )
     radius = NEARBY_M if parsed.radius_m is None and not _is_unbounded(parsed) else parsed.radius_m
     if parsed.inside and radius is not None:
-        radius = min(radius, _half_way_m(questions, place))
+        radius = min(radius, half_way_m(questions.store, place, NEARBY_M))
     itself = place.id if parsed.nearest or parsed.question == "ranked" else parsed.beside
     parsed = replace(parsed, near=place.position[:2], map_id=place.map_id, radius_m=radius, beside=itself)
     if parsed.nearest:
@@ -203,17 +202,6 @@ def _reply_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpti
     within = "Distances are from" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
     return Reply(parsed, f"{answer_sentence(questions, parsed, found)} {note}", found, note)
-
-
-def _half_way_m(questions: Questions, place: Memory) -> float:
-    """Return half the distance from a place to the next place of another name, in metres."""
-    if place.kind != "place" or place.position is None:
-        return math.inf
-    x, y = place.position[:2]
-    around = Filter(map_id=place.map_id, kinds=("place",), circle=(x, y, 2 * NEARBY_M))
-    others = questions.store.find(around, vectors=False)
-    away = [math.dist(other.place[:2], (x, y)) for other in others if other.label not in ("", place.label)]
-    return min(away, default=math.inf) / 2
 
 
 def answer_of(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
@@ -305,7 +293,7 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
         parsed = replace(parsed, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
         if parsed.inside:
             radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
-            parsed = replace(parsed, radius_m=min(radius, _half_way_m(questions, seen.memory)))
+            parsed = replace(parsed, radius_m=min(radius, half_way_m(questions.store, seen.memory, NEARBY_M)))
     if parsed.near is None:
         raise QuestionError("near", _NO_PLACE)
     radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
