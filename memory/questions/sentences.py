@@ -73,6 +73,8 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
         mention = mention_of(questions, words)
         if mention is not None:
             return f"{unknown} The caption of {name(mention)} mentions it: {mention.caption!r}."
+        if words.split()[-1].isdecimal():
+            return f"{unknown} Name a memory by its id, for example: 'where is memory {words.split()[-1]}?'"
         # Without "house" the question is another one, so "house keys" is not read as "keys".
         head = questions.label_of(words.split()[-1]) if len(words.split()) > 1 else None
         if head is not None:

@@ -197,6 +197,23 @@ def test_a_part_that_a_question_does_not_use_is_never_left_out(ask: Questions) -
         assert caught.value.part == part
 
 
+def test_a_number_in_a_caption_is_no_number_of_an_object(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        store.add(
+            [
+                Memory(time_ns=NOW, label="Car", caption="car moved 5 m in 3 s", kind="event"),
+                Memory(time_ns=NOW, kind="place", caption="place with 5 cars in view"),
+                Memory(time_ns=NOW, label="Bed", caption="bed 3 by the window"),
+            ]
+        )
+        ask = Questions(store)
+        for words in ("where is car 5?", "is car 5 still there?", "where did you see 5 cars?"):
+            assert reply(ask, ask.understand(words, NOW)).sentence.startswith("I don't know an object called")
+        assert "'where is memory 9?'" in reply(ask, ask.understand("where is car 9?", NOW)).sentence
+        for words, id in (("where is bed 3?", 3), ("where is the place with 5 cars?", 2)):
+            assert f"(memory {id})" in reply(ask, ask.understand(words, NOW)).sentence
+
+
 def test_labels_of_other_languages_stay_names(tmp_path: Path) -> None:
     labels = ("Schlüssel", "das Boot", "ключ")
     with MemoryStore.open(tmp_path / "store", dim=2) as store:
