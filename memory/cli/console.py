@@ -55,7 +55,7 @@ def add_command(
         parser.add_argument("--store", type=place, help="store folder or postgresql:// address")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     add_verbosity_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, usage=f"recall {name} {shown}".rstrip())
     return parser
 
 
@@ -88,13 +88,17 @@ def split_words(
             f"no store given. Name it first (recall {options.command} STORE ...), with --store or in"
             f" ${STORE_VARIABLE}"
         )
+    advice = f"Use {options.usage} or see recall {options.command} --help"
+    if most is None and not holds_store(store):
+        other = next((word for word in words if not is_address(word) and holds_store(word)), None)
+        if other is not None:
+            raise UsageError(f"{shown(store)!r} is no store, but {other!r} is. {advice}")
     if len(words) < least:
         hint = "" if holds_store(store) or options.store else f" ({shown(store)!r} was read as the store)"
-        raise UsageError(f"an argument is missing{hint}. See recall {options.command} --help")
+        raise UsageError(f"an argument is missing{hint}. {advice}")
     if most is not None and len(words) > most:
-        raise UsageError(
-            f"unexpected arguments: {' '.join(words[most:])!r}. See recall {options.command} --help"
-        )
+        text = " Search words with --text." if options.command == "query" else ""
+        raise UsageError(f"unexpected arguments: {' '.join(words[most:])!r}.{text} {advice}")
     return store, words
 
 

@@ -66,5 +66,6 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _guess(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f". Did you mean {near[0]}?" if near else ""
+    names = {name.lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lstrip("-"), names, 1)
+    return f". Did you mean {names[near[0]]}?" if near else ""

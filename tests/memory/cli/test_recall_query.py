@@ -138,8 +138,8 @@ def test_labels_cannot_be_markup(recall: Recall, store: Path) -> None:
     [
         (["--between", "2026-01-02", "2026-01-01"], "the first time is after the last"),
         (["--between", "noon", "2026-01-01"], "'noon' is not a time"),
-        (["--near", "1"], "near must have two or three numbers"),
-        (["--radius", "1"], "radius_m needs near"),
+        (["--near", "1"], "--near needs two or three numbers (x y or x y z), got 1"),
+        (["--radius", "1"], "--radius needs a centre. Give --near X Y"),
         (["--polygon", "1,2 3"], "'3' is not a corner"),
         (["--k", "0"], "k must be at least 1"),
         (["--min-confidence", "2"], "min_confidence must be from 0 to 1"),
