@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     folder, _ = split_words(options)
     if _is_there(folder):
         raise UsageError(
-            f"{shown(folder)} already holds a store. Choose another folder, or use this one without init"
+            f"{shown(folder)} already holds a store. Choose another place, or use this one without init"
         )
     check_free(folder)
     if options.capacity is not None and options.capacity < 1:

@@ -182,7 +182,7 @@ def test_only_what_matters(recall: Recall, store: Path, tmp_path: Path) -> None:
     done = recall("import", store, "walls.jsonl", "--observe")
     assert done.status == 0
     assert "walls.jsonl: 2 of 30 observations kept, from 30 lines; undo with: recall undo" in done.output
-    assert "others of their place and time matter more" in done.output
+    assert "less important than others of their place and time" in done.output
     assert "the first of their kind at their place" in done.output
     again = recall("import", store, "walls.jsonl", "--observe", "--json").json["files"][0]
     assert (again["known_lines"], again["observed"], again["why_kept"]) == (30, 0, {})
