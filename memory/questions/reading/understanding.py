@@ -37,6 +37,8 @@ from memory.questions.reading.pairs import pair_of
 from memory.questions.reading.parsed import NEARBY_M, RELATED, ParsedQuestion, by_distance
 from memory.questions.reading.phrases import rephrased
 from memory.questions.reading.refusals import (
+    ASKS_FOR_HELP,
+    HELP,
     LEFT_IN_A_TIME,
     NO_ROBOT,
     ONE_AT_A_TIME,
@@ -123,6 +125,8 @@ def understand_words(words: str, now_ns: int, names: Collection[str]) -> ParsedQ
     def read(part: str) -> ParsedQuestion:
         return understand(part, now_ns, names)
 
+    if ASKS_FOR_HELP.match(words):
+        return ParsedQuestion("search", what=words, typed=words, problem=HELP)
     plain = _MEMORY.sub(r"#\1", words)
     several = several_of(plain, names, read)
     if several is not None:

@@ -156,6 +156,8 @@ REFUSED: list[tuple[str, str]] = [
     ("why is the sky blue?", "Ask for example: 'where is the car?'"),
     ("who moved the mug?", "does not know who did something"),
     ("where is it?", "I don't know what 'it' is"),
+    ("Help!", "I answer questions about past observations. Ask for example: 'where is the car?'"),
+    ("what can I ask you?", "I answer questions about past observations."),
 ]
 
 
