@@ -228,6 +228,13 @@ def test_an_empty_import_creates_no_store(recall: Recall, tmp_path: Path) -> Non
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_in_place_of_its_file_is_named(recall: Recall, tmp_path: Path) -> None:
+    (tmp_path / "tracks").mkdir()
+    assert "Give the output of perceive detect --parquet" in recall("import", "new", "tracks").remarks
+    lines(tmp_path / "tracks/detections.jsonl", [frame("gate", 7)])
+    assert "Give its file detections.jsonl" in recall("import", "new", "tracks").remarks
+
+
 @pytest.mark.parametrize("command", [("init",), ("import", "folder/a.jsonl")])
 def test_a_folder_of_other_files_becomes_no_store(
     recall: Recall, tmp_path: Path, command: tuple[str, ...]
