@@ -215,7 +215,7 @@ def _place(parsed: ParsedQuestion) -> dict[str, Any]:
 
 def _answer_search(
     questions: Questions, parsed: ParsedQuestion, options: ReplyOptions
-) -> SearchResult | Happened:
+) -> SearchResult | Happened | Sighting:
     """Search by label, words or similarity, limited by time and place."""
     if time_of(parsed) is not None and (parsed.what is None or isinstance(parsed.what, str)):
         return _answer_between(questions, parsed, options)
@@ -230,6 +230,8 @@ def _answer_search(
             values, words = {"labels": members}, f"{' or '.join(members)} (read for {words!r})"
         else:
             values = {"text": content_words(words)}
+    elif isinstance(parsed.what, int) and time_of(parsed) is None:
+        return questions.last_seen(parsed.what, **_place(parsed))  # Show memory 12.
     elif isinstance(parsed.what, int):
         values, words = {"like": parsed.what}, f"{SIMILAR_TO}memory {parsed.what}"
     elif parsed.what is not None:

@@ -168,6 +168,12 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Questions]:
         yield Questions(store)
 
 
+@pytest.mark.parametrize("words", ["memory 6", "#6", "show memory 6", "what is memory 6?"])
+def test_an_id_means_the_memory_itself(ask: Questions, words: str) -> None:
+    found = reply(ask, ask.understand(words, NOW))
+    assert found.sentence.startswith("Mug (memory 6) was last seen")
+
+
 @pytest.mark.parametrize(("question", "id", "words"), ANSWERED)
 def test_answered_about_the_right_thing(ask: Questions, question: str, id: int, words: str) -> None:
     found = reply(ask, ask.understand(question, NOW))
