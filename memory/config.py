@@ -278,6 +278,8 @@ class StoreConfig:
         """
         try:
             return cls.from_json(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not valid JSON ({error})") from error
         except RecursionError as error:
             raise ValueError("settings are nested too deeply") from error
         except TypeError as error:
@@ -303,18 +305,18 @@ class StoreConfig:
         path = folder / FILE_NAME
         try:
             text = path.read_text(encoding="utf-8")
+            if text.strip(_NOTHING):
+                return cls.of_text(text)
         except FileNotFoundError:
-            text = ""
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: {error}") from error
+            pass
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: {error}. Correct the file, or restore the last valid settings with"
+                " recall check --repair"
+            ) from error
         except OSError as error:
             raise StoreReadOnlyError(f"{path} cannot be read: {error.strerror}") from error
-        if not text.strip(_NOTHING):
-            return cls() if known is None else cls.of_text(known)
-        try:
-            return cls.of_text(text)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        return cls() if known is None else cls.of_text(known)
 
 
 def is_empty(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from memory.merging.motion import Motion
 from memory.observe.observer import Kept, Observed, Observer
 from memory.persistence.database import Database
 from memory.persistence.log.operations import TrimReport
-from memory.persistence.opening import open_database
+from memory.persistence.opening import load_settings, open_database
 from memory.persistence.reports import CheckReport
 from memory.search.reader import INDEX_FOLDER, StoreReader
 from memory.types import Memory, State
@@ -84,7 +84,7 @@ class MemoryStore(StoreReader):
         try:
             given = config is not None
             if config is None:
-                config = _load_config(database)
+                config = load_settings(database)
             if not readonly:
                 _save_config(database, config, given)
             return cls(database, config)
@@ -429,14 +429,6 @@ class MemoryStore(StoreReader):
         call and :meth:`consolidate` do so, and only the owner of the tables may.
         """
         self._retriever.settle()
-
-
-def _load_config(database: Database) -> StoreConfig:
-    """Return the settings of a store, or the defaults."""
-    known = database.settings
-    if database.shared:
-        return StoreConfig() if known is None else StoreConfig.of_text(known)
-    return StoreConfig.load(database.folder, known)
 
 
 def _save_config(database: Database, config: StoreConfig, given: bool) -> None:

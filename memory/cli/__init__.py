@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 from memory.cli.commands import COMMANDS
-from memory.cli.parser import CommandParser
 from memory.errors import RecallError
 from sparse_core import __version__
 from sparse_core.common.commands import declare, run_command, run_program, sleep_while_waiting
+from sparse_core.common.parser import CommandParser
 from sparse_core.errors import SparseError
 
 
@@ -22,15 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     sleep_while_waiting()
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="recall",
         description="Store, search and share robot memories.",
         epilog="Give the store as first argument of a command, with --store, or in $RECALL_STORE.",
     )
     parser.add_argument("--version", action="version", version=f"recall (Sparsight) {__version__}")
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
-    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # recall demo runs other commands; completion describes them.
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)

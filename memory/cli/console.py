@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import TaskProgressColumn
 
 from memory.persistence.postgres.address import is_address, without_password
-from memory.persistence.sqlite.files import FILE_NAME
+from memory.persistence.sqlite.files import FILE_NAME, LOCK_NAME
 from sparse_core.common.console import LOG, add_verbosity_options, progress_bar
 
 STORE_VARIABLE = "RECALL_STORE"
@@ -55,7 +55,7 @@ def add_command(
         parser.add_argument("--store", type=place, help="store folder or postgresql:// address")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     add_verbosity_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, usage=f"recall {name} {shown}".rstrip())
     return parser
 
 
@@ -88,19 +88,35 @@ def split_words(
             f"no store given. Name it first (recall {options.command} STORE ...), with --store or in"
             f" ${STORE_VARIABLE}"
         )
+    advice = f"Use {options.usage} or see recall {options.command} --help"
+    if most is None and not holds_store(store):
+        other = next((word for word in words if not is_address(word) and holds_store(word)), None)
+        if other is not None:
+            raise UsageError(f"{shown(store)!r} is no store, but {other!r} is. {advice}")
     if len(words) < least:
         hint = "" if holds_store(store) or options.store else f" ({shown(store)!r} was read as the store)"
-        raise UsageError(f"an argument is missing{hint}. See recall {options.command} --help")
+        raise UsageError(f"an argument is missing{hint}. {advice}")
     if most is not None and len(words) > most:
-        raise UsageError(
-            f"unexpected arguments: {' '.join(words[most:])!r}. See recall {options.command} --help"
-        )
+        text = " Search words with --text." if options.command == "query" else ""
+        raise UsageError(f"unexpected arguments: {' '.join(words[most:])!r}.{text} {advice}")
     return store, words
 
 
 def holds_store(path: str | Path) -> bool:
     """True if a folder holds a store. Server addresses are not checked."""
     return is_address(path) or (Path(path) / FILE_NAME).is_file()
+
+
+def check_free(store: Path | str) -> None:
+    """Raise ``UsageError`` if a new store would mix its files with others of a folder."""
+    if isinstance(store, Path) and store.is_dir():
+        # Creating a store can be interrupted, and the root of a volume has a folder "lost+found".
+        own = (FILE_NAME, LOCK_NAME, "lost+found")
+        other = next((file.name for file in sorted(store.iterdir()) if not file.name.startswith(own)), None)
+        if other is not None:
+            raise UsageError(
+                f"{store} is no store, but holds other files, such as {other}. Give a new or empty folder"
+            )
 
 
 def shown(store: str | Path) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from memory.cli.console import UsageError
 from memory.exchange.times import parse_time
 from memory.persistence.database import Database
 from memory.query import Filter, Query
@@ -50,7 +51,11 @@ def add_filter_options(parser: argparse.ArgumentParser) -> None:
 
 
 def filter_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of :class:`memory.query.Query`, without the place."""
+    """Return the arguments of :class:`memory.query.Query`, without the point."""
+    if options.near is not None and len(options.near) not in (2, 3):
+        raise UsageError(f"--near needs two or three numbers (x y or x y z), got {len(options.near)}")
+    if options.radius is not None and options.near is None:
+        raise UsageError("--radius needs a centre. Give --near X Y")
     return {
         "text": options.text,
         "between_ns": between(options.between),

@@ -68,9 +68,9 @@ def files_of(path: Path) -> list[Path]:
     """
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise DataError(
-            f"{path}: no .parquet file in this folder. Name the output of perceive detect --parquet"
-        )
+        lines = min(path.glob("*.jsonl"), default=None)
+        fix = "the output of perceive detect --parquet" if lines is None else f"its file {lines.name}"
+        raise DataError(f"{path}: no .parquet file in this folder. Give {fix}")
     return files
 
 

@@ -201,10 +201,10 @@ CAUSES = {
     "unlike": "unlike everything unique at their place",
     "again": "events that came again at their place",
     "marked": "marked by the user",
-    "track": "tracks, which are things with all their sights",
+    "track": "tracks with all observations of an object",
     "room": "among the best of their place and time",
     "more": "among the best of their place and time",
-    "less": "others of their place and time matter more",
+    "less": "less important than others of their place and time",
     "displaced": DISPLACED,
 }
 

@@ -85,7 +85,8 @@ def parse_object(path: Path, line: Line) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
     if not isinstance(found, dict):
-        raise DataError(f"{place}: expected one JSON object per line, got {type(found).__name__}")
+        fix = ". Write each object of the list on a line of its own" if isinstance(found, list) else ""
+        raise DataError(f"{place}: expected one JSON object per line, got {type(found).__name__}{fix}")
     return found
 
 

@@ -143,5 +143,5 @@ def _visits(value: Any) -> list[list[Any]]:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be text in ISO 8601, got {value!r}")
+        raise TypeError(f"{name} must be text in ISO 8601, got {value!r}. Give nanoseconds as {name}_ns")
     return value

@@ -112,6 +112,10 @@ class Source(ABC):
         if entry is not None:
             self.parse(entry, {})
 
+    def is_empty(self) -> bool:
+        """True if there is no entry; of a stream, wait for the first line."""
+        return next(self._preview(), None) is None
+
     def find_dim(self) -> int | None:
         """Return the length of the first default vector, or ``None``; of a stream, read one line."""
         for entry in self._preview():

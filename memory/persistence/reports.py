@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from memory.wording.words import plural
 from sparse_core.common.table import Report
 
 #: Callback with the work done and the total.
@@ -65,7 +66,8 @@ class CheckReport(Report):
 
     def __str__(self) -> str:
         """Return one line per finding."""
-        lines = [f"{self.memories} memories: {'sound' if self.ok else f'{len(self.problems)} problems'}"]
+        found = "sound" if self.ok else plural(len(self.problems), "problem")
+        lines = [f"{plural(self.memories, 'memory', 'memories')}: {found}"]
         lines += [f"  repaired: {line}" for line in self.repaired]
         lines += [f"  lost: {line}" for line in self.lost]
         return "\n".join(lines + [f"  {line}" for line in self.problems])

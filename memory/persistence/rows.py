@@ -252,7 +252,7 @@ def _half_of(vector: NDArray[np.float32], at: int, name: str, dim: int) -> bytes
     """Return a vector of this length as half-precision bytes."""
     if vector.shape != (dim,):
         raise DimensionError(
-            f"rows[{at}]: its {name!r} embedding has {vector.size} numbers, but the store has {dim}"
+            f"memories[{at}]: its {name!r} embedding has {vector.size} numbers, but the store's have {dim}"
         )
     return one_to_half(vector).tobytes()
 
@@ -368,7 +368,7 @@ def encode(rows: Sequence[Memory], slots: Mapping[str, Slot]) -> PreparedVectors
         if {vector.shape for vector in vectors} != {(dim,)}:
             at, wrong = next((i, v) for i, v in zip(places, vectors, strict=True) if v.shape != (dim,))
             raise DimensionError(
-                f"rows[{at}]: its {name!r} embedding has {wrong.size} numbers, but the store has {dim}"
+                f"memories[{at}]: its {name!r} embedding has {wrong.size} numbers, but the store's have {dim}"
             )
         size = 2 * dim
         data = to_half(np.concatenate(vectors).reshape(-1, dim)).tobytes()

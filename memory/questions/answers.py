@@ -254,6 +254,7 @@ class HowMany(Answer):
         first_ns, last_ns: first and last observation; ``None`` if there is none.
         past: True if the question is what was there, not what is.
         holds: whether there are as many as the question says; ``None`` if it says no number.
+        notes: number of notes in the same place and time, if the question is about objects only.
     """
 
     question: Literal["how_many"] = field(default="how_many", init=False)
@@ -269,9 +270,12 @@ class HowMany(Answer):
     last_ns: int | None
     past: bool = field(default=False, metadata=OMITTED)
     holds: bool | None = field(default=None, metadata=OMITTED)
+    notes: int = field(default=0, metadata=OMITTED)
 
     def __str__(self) -> str:
-        return f"{ {True: 'Yes: ', False: 'No: ', None: ''}[self.holds] }{self._numbers()}"
+        verdict = {True: "Yes: ", False: "No: ", None: ""}[self.holds]
+        notes = f" Not counted: {plural(self.notes, 'note')}." if self.notes else ""
+        return f"{verdict}{self._numbers()}{notes}"
 
     def _numbers(self) -> str:
         where = "" if self.place == "all maps" else f" in {self.place}"

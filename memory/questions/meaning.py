@@ -297,11 +297,15 @@ def _is_name(name: str) -> bool:
 
 def is_subject(words: str, memory: Memory) -> bool:
     """Return True if words name a memory, not a detail of its caption; notes are about all of their words."""
-    if not memory.label or memory.kind == "note":
+    if memory.kind == "note" or not (memory.label or memory.kind == "place"):
         return True
-    wanted = set(stems(subject_of(words)))
+    said = stems(subject_of(words))
+    wanted = set(said)
     label, caption = stems(memory.label), stems(subject_of(memory.caption or ""))
-    if wanted <= set(label) and label[-1] not in wanted:
+    if any(word.isdecimal() for word in said):
+        known = (*label, *caption)  # A car that moved 5 m is no car 5.
+        return any(known[at : at + len(said)] == said for at in range(len(known)))
+    if label and wanted <= set(label) and label[-1] not in wanted:
         return wanted <= set(caption)  # A patient alarm is no patient.
     return wanted <= {*label, *caption}
 

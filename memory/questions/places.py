@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from memory.areas import Area
 from memory.persistence.filters import in_region
+from memory.query import Filter
 from memory.questions.reading.lexicon import WHOLE_PLACES
 from memory.store import MemoryStore
 from memory.terms import fold
+from memory.types import Memory
 from memory.wording.meaning import ROOMS
 from memory.wording.words import point
 
@@ -81,3 +84,17 @@ def room_meant(store: MemoryStore, words: str) -> str | None:
     parts = [(each, fold(each).split()) for each in names]
     alike = [each for each, part in parts if said and said in (part[: len(said)], part[-len(said) :])]
     return alike[0] if len(alike) == 1 else None
+
+
+def half_way_m(store: MemoryStore, place: Memory, most_m: float) -> float:
+    """Return half the distance from a place to the next place of another name, in metres.
+
+    The distance is infinite if it is above ``most_m``, or the memory is no place.
+    """
+    if place.kind != "place" or place.position is None:
+        return math.inf
+    x, y = place.position[:2]
+    around = Filter(map_id=place.map_id, kinds=("place",), circle=(x, y, 2 * most_m))
+    others = store.find(around, vectors=False)
+    away = [math.dist(other.place[:2], (x, y)) for other in others if other.label not in ("", place.label)]
+    return min(away, default=math.inf) / 2

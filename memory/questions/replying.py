@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -33,14 +32,14 @@ from memory.questions.measuring import (
     answer_related,
     time_of,
 )
-from memory.questions.places import circle_of, words_of_place
+from memory.questions.places import circle_of, half_way_m, words_of_place
 from memory.questions.reading.parsed import NEARBY_M, ParsedQuestion, by_distance
 from memory.questions.recognising import SeenBefore
 from memory.questions.relations import MOST_RANKED
 from memory.questions.rooms import answer_rooms, answer_same_room, compared_rooms
 from memory.questions.selections.answers import AnswerList, Selection
 from memory.questions.selections.evaluation import AskedList, ListOptions, answer_kinds, answer_selected
-from memory.questions.sentences import answer_sentence, mention_of, synonyms_note
+from memory.questions.sentences import EMPTY, answer_sentence, is_empty, mention_of, synonyms_note
 from memory.search.relevance import sentence_of
 from memory.types import AWAY, Hit, Kind, Memory, State
 from memory.wording.sentences import content_words
@@ -98,13 +97,25 @@ def reply(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions | 
         UnknownMemoryError: no memory has the id.
         DimensionError: the vector has another length than those of the store.
     """
-    options = options or ReplyOptions()
+    try:
+        return _reply_all(questions, parsed, options or ReplyOptions())
+    except QuestionError as error:
+        if parsed.problem is None and is_empty(questions) and not str(error).startswith(EMPTY):
+            raise QuestionError(error.part, f"{EMPTY} {error}") from error
+        raise
+
+
+def _reply_all(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Reply:
+    """Answer a question, or each part of it."""
     if parsed.parts:
         parts = [replace(part, map_id=part.map_id or parsed.map_id) for part in parsed.parts]
         replies = [reply(questions, part, options) for part in parts]
         answers = AnswerList(tuple(found.answer for found in replies))
         return Reply(
-            parsed, " ".join([*(found.sentence for found in replies), *_asides_note(parsed)]), answers
+            # Parts may have one answer, such as that the store is empty.
+            parsed,
+            " ".join([*dict.fromkeys(found.sentence for found in replies), *_asides_note(parsed)]),
+            answers,
         )
     plain = _reply(questions, parsed, options)
     note = synonyms_note(questions, parsed)
@@ -180,7 +191,7 @@ def _reply_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpti
         )
     radius = NEARBY_M if parsed.radius_m is None and not _is_unbounded(parsed) else parsed.radius_m
     if parsed.inside and radius is not None:
-        radius = min(radius, _half_way_m(questions, place))
+        radius = min(radius, half_way_m(questions.store, place, NEARBY_M))
     itself = place.id if parsed.nearest or parsed.question == "ranked" else parsed.beside
     parsed = replace(parsed, near=place.position[:2], map_id=place.map_id, radius_m=radius, beside=itself)
     if parsed.nearest:
@@ -191,17 +202,6 @@ def _reply_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpti
     within = "Distances are from" if radius is None else f"{means} means within {radius:.3g} m of"
     note = f"{within} {name(place)}{left}, last seen at {point(place.position)}."
     return Reply(parsed, f"{answer_sentence(questions, parsed, found)} {note}", found, note)
-
-
-def _half_way_m(questions: Questions, place: Memory) -> float:
-    """Return half the distance from a place to the next place of another name, in metres."""
-    if place.kind != "place" or place.position is None:
-        return math.inf
-    x, y = place.position[:2]
-    around = Filter(map_id=place.map_id, kinds=("place",), circle=(x, y, 2 * NEARBY_M))
-    others = questions.store.find(around, vectors=False)
-    away = [math.dist(other.place[:2], (x, y)) for other in others if other.label not in ("", place.label)]
-    return min(away, default=math.inf) / 2
 
 
 def answer_of(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
@@ -215,7 +215,7 @@ def _place(parsed: ParsedQuestion) -> dict[str, Any]:
 
 def _answer_search(
     questions: Questions, parsed: ParsedQuestion, options: ReplyOptions
-) -> SearchResult | Happened:
+) -> SearchResult | Happened | Sighting:
     """Search by label, words or similarity, limited by time and place."""
     if time_of(parsed) is not None and (parsed.what is None or isinstance(parsed.what, str)):
         return _answer_between(questions, parsed, options)
@@ -230,6 +230,8 @@ def _answer_search(
             values, words = {"labels": members}, f"{' or '.join(members)} (read for {words!r})"
         else:
             values = {"text": content_words(words)}
+    elif isinstance(parsed.what, int) and time_of(parsed) is None:
+        return questions.last_seen(parsed.what, **_place(parsed))  # Show memory 12.
     elif isinstance(parsed.what, int):
         values, words = {"like": parsed.what}, f"{SIMILAR_TO}memory {parsed.what}"
     elif parsed.what is not None:
@@ -293,7 +295,7 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
         parsed = replace(parsed, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
         if parsed.inside:
             radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
-            parsed = replace(parsed, radius_m=min(radius, _half_way_m(questions, seen.memory)))
+            parsed = replace(parsed, radius_m=min(radius, half_way_m(questions.store, seen.memory, NEARBY_M)))
     if parsed.near is None:
         raise QuestionError("near", _NO_PLACE)
     radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
@@ -414,6 +416,9 @@ def _answer_how_many(questions: Questions, parsed: ParsedQuestion, options: Repl
         return answer_kinds(questions, parsed, _limits_in_words(parsed))
     found = questions.how_many(parsed.what, **_place(parsed), between_ns=time_of(parsed), kinds=parsed.kinds)
     found = replace(found, past=parsed.past)
+    if parsed.kinds is not None and "note" not in parsed.kinds and parsed.what is None:
+        notes = questions.how_many(**_place(parsed), between_ns=time_of(parsed), kinds=("note",))
+        found = replace(found, notes=notes.memories)
     if parsed.bound is None or not found.memories:
         return found
     every = parsed.past or found.between_ns is not None

@@ -8,6 +8,7 @@ from memory.query import Filter
 from memory.questions.answers import (
     THAT_LEFT,
     Answer,
+    Changed,
     DrivePose,
     HowMany,
     HowOften,
@@ -26,11 +27,13 @@ from memory.questions.measuring import time_of
 from memory.questions.places import areas_around, names_place, room_meant
 from memory.questions.ranking import Ordering
 from memory.questions.reading.arguments import metres_in
+from memory.questions.reading.lexicon import PHRASES
 from memory.questions.reading.parsed import ParsedQuestion
 from memory.questions.reading.refusals import EXAMPLES, TOO_MANY
 from memory.questions.visits import DAY_NS
 from memory.terms import fold
 from memory.types import AWAY, Memory
+from memory.wording.meaning import is_word
 from memory.wording.words import (
     DAY_S,
     STATE_WORDS,
@@ -43,6 +46,7 @@ from memory.wording.words import (
     point,
 )
 
+EMPTY = "The store is empty. Add memories to it first."
 #: Seconds of the units that questions ask for.
 _SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": DAY_S, "weeks": 7 * DAY_S}
 
@@ -50,7 +54,10 @@ _SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": DAY_S, "we
 def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer) -> str:
     """Return the sentence of an answer. If nothing was found, add what the store has."""
     sentence = str(found)
-    if not sentence.startswith("No memor"):
+    nothing = sentence.startswith("No memor")
+    if (nothing or isinstance(found, Changed)) and is_empty(questions):
+        return EMPTY
+    if not nothing:
         extent = _extent_sentence(parsed, found)
         after = f"{_area_sentence(questions, found)}{extent}{_caption_sentence(questions, parsed, found)}"
         return f"{_amount_first(parsed, found)}{sentence}{after}"
@@ -60,14 +67,15 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
     if named and not questions.knows(words.partition(" (read for ")[0]):
         if parsed.described:
             return f"No caption has the words {quoted(words)}. {_store_contents(questions)}"
-        unknown = (
-            f"No memories match {quoted(words)}."
-            if parsed.typed
-            else f"I don't know an object called {quoted(words)}."
-        )
+        unknown = f"I don't know an object called {quoted(words)}."
+        if parsed.typed:
+            foreign = " I only understand questions in English, and know none of these words."
+            unknown = f"No memories match {quoted(words)}.{foreign if _is_foreign(questions, words) else ''}"
         mention = mention_of(questions, words)
         if mention is not None:
             return f"{unknown} The caption of {name(mention)} mentions it: {mention.caption!r}."
+        if words.split()[-1].isdecimal():
+            return f"{unknown} Name a memory by its id, for example: 'where is memory {words.split()[-1]}?'"
         # Without "house" the question is another one, so "house keys" is not read as "keys".
         head = questions.label_of(words.split()[-1]) if len(words.split()) > 1 else None
         if head is not None:
@@ -81,6 +89,19 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
             limit = f" within {parsed.radius_m:g} m of {point(parsed.near)}{limit}"
         sentence = f"{sentence[:-1]}{limit}."
     return f"{sentence} {_store_contents(questions, timed=time_of(parsed) is not None)}"
+
+
+def is_empty(questions: Questions) -> bool:
+    """Return True if the store has no memories."""
+    return not questions.store.label_counts()
+
+
+def _is_foreign(questions: Questions, words: str) -> bool:
+    """Return True for several words, or one in another script, that neither we nor the store knows."""
+    each = words.split()
+    return (len(each) > 1 or not words.isascii()) and not any(
+        is_word(word) or (fold(word),) in PHRASES or mention_of(questions, word) for word in each
+    )
 
 
 def _extent_sentence(parsed: ParsedQuestion, found: Answer) -> str:
@@ -194,8 +215,6 @@ def refusal(questions: Questions, problem: str, nouns: Sequence[str]) -> str:
 
 def _examples(questions: Questions) -> str:
     """Return example questions that the store can answer."""
-    if not questions.store.label_counts():
-        return "Add memories to the store first."
     *others, last = (f"'{each.format(thing=example_of(questions))}'" for each in EXAMPLES)
     return f"Ask for example: {', '.join(others)} or {last}."
 
@@ -208,11 +227,9 @@ def example_of(questions: Questions) -> str:
 
 def _store_contents(questions: Questions, *, timed: bool = False) -> str:
     """Return a sentence about the memories of the store, or about the newest one."""
-    counts = questions.store.label_counts()
-    if not counts:
-        return "The store is empty."
     if timed:
         return f"The newest memory is of {moment(questions.store.newest_ns)}."
+    counts = questions.store.label_counts()
     return f"The store has {plural(sum(counts.values()), 'memory', 'memories')}: {counted(counts)}."
 
 

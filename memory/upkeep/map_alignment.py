@@ -33,7 +33,7 @@ class Shift(NamedTuple):
     def __str__(self) -> str:
         """Return a text for people."""
         return (
-            f"by ({self.x_m:.2f}, {self.y_m:.2f}) m in the mean, {self.mean_m:.2f} m on average and at most"
+            f"by a mean of ({self.x_m:.2f}, {self.y_m:.2f}) m; mean distance {self.mean_m:.2f} m, largest"
             f" {self.largest_m:.2f} m"
         )
 

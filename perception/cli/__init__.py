@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from perception.cli.commands import COMMANDS
 from perception.cli.extras import check_extras
-from perception.cli.parser import CommandParser
 from perception.errors import PerceptionError, ScanWarning
 from sparse_core import __version__
 from sparse_core.common.commands import declare, run_command, run_program, sleep_while_waiting
+from sparse_core.common.parser import CommandParser
 from sparse_core.errors import SparseError
 
 #: Commands that print the warnings of detections themselves.
@@ -46,9 +46,6 @@ def _run(words: list[str]) -> int:
     # For the commands that run others, and for `completion`.
     parser.set_defaults(main=main, parser=parser, verbosity=0)
     declare(commands, COMMANDS, words)
-    called = next((word for word in words if word in COMMANDS), None)
-    # The command's parser knows the options that may be meant.
-    parser.command = None if called is None else commands.choices[called]
     options = parser.parse_args(words)
     # These import rich, which --help does not need.
     from perception.cli.console import scan_warnings_logged

@@ -1,12 +1,27 @@
-"""Options that several commands share: detection range and class names."""
+"""Options that several commands share: numbers, detection range and class names."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _NONE = "none"
+
+
+def number_type(accepts: Callable[[float], bool], expected: str) -> Callable[[str], float]:
+    """Return an argparse type for numbers; ``expected`` describes the accepted ones, for the error."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not accepts(value):
+            raise argparse.ArgumentTypeError(f"must be {expected}, got {text!r}")
+        return value
+
+    return parse
 
 
 def add_range_option(parser: argparse.ArgumentParser) -> None:

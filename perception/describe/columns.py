@@ -31,9 +31,9 @@ def find_columns(paths: Sequence[Path]) -> Evidence:
         for path in paths:
             raw = read_raw_cloud(path)
             if intensity_divisor(raw.intensity) is None:
-                raise DataError(f"{path}: the fourth column is not intensity. Add --columns.")
+                raise DataError(f"{path}: the fourth column is not intensity.")
     except DataError as error:
-        return _by_their_numbers(paths, suffix, error)
+        return _by_their_numbers(paths, suffix, _with_advice(error))
     if suffix == ".npy":
         width = 3 if raw.intensity is None else 4
         return Evidence(_FIELD, list(KITTI_COLUMNS[:width]), f"arrays of {width} columns", "measured")
@@ -42,6 +42,17 @@ def find_columns(paths: Sequence[Path]) -> Evidence:
     return Evidence(
         _FIELD, list(names), f"rows of {what}, by sizes and values of {len(paths)} files", "measured"
     )
+
+
+def _with_advice(error: DataError) -> DataError:
+    """Return the error of a reader, without advice on an option that ``perceive init`` lacks."""
+    text, option, _ = str(error).partition(" Name the columns")
+    if option:
+        text += (
+            " Convert the scans to .npy arrays of x, y, z and intensity, or write dataset.yaml with"
+            " scans.columns yourself."
+        )
+    return DataError(text)
 
 
 def _has_rings(path: Path) -> bool:
@@ -66,7 +77,7 @@ def _by_their_numbers(paths: Sequence[Path], suffix: str, error: DataError) -> E
 
 
 def _of_arrays(paths: Sequence[Path], error: DataError) -> Evidence:
-    for width in range(5, 33):
+    for width in range(4, 33):
         columns = ("x", "y", "z", *["_"] * (width - 3))
         try:
             for path in paths:

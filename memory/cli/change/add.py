@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memory.cli.console import UsageError, add_command, print_json, say, split_words
 from memory.exchange.detections import EARLIEST_NS
 from memory.exchange.times import format_time, parse_time
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 from memory.types import KINDS, Memory, check_vector
 from sparse_core.common.console import LOG
 
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
             f"the time is {format_time(memory.time_ns, digits=0)}. --time takes nanoseconds since 1970, not"
             " seconds, or ISO 8601"
         )
-    with open_database(folder, create=False) as database:
+    with open_checked(folder, create=False) as database:
         (id,) = database.add([memory])
     if options.json:
         print_json({"id": id})

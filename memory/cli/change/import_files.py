@@ -12,6 +12,7 @@ from memory.cli.console import (
     DIM,
     UsageError,
     add_command,
+    check_free,
     counted,
     holds_store,
     output,
@@ -29,7 +30,7 @@ from memory.exchange.poses import read_poses
 from memory.exchange.sources import DetectionLines, Source
 from memory.exchange.times import format_time, parse_time
 from memory.observe.free_space import mark_free
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 from memory.store import MemoryStore
 from sparse_core.common.console import LOG
 from sparse_core.common.table import Table
@@ -120,9 +121,13 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("FILE '-' (standard input) is given more than once. Give it once")
     sources = [_open_source(word, options, detections) for word in words]
     reports = []
-    opened = MemoryStore.open if options.observe else open_database
+    opened = MemoryStore.open if options.observe else open_checked
     made = None
     if not holds_store(folder):
+        check_free(folder)
+        if all(source.is_empty() for source in sources):
+            empty = ", ".join(str(source.path) for source in sources)
+            raise UsageError(f"{empty}: nothing to import, so no store was created")
         if not options.skip_bad:
             for source in sources:
                 source.check_first()

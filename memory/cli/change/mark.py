@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memory.cli.console import add_command, counted, integers, print_json, say, split_words, undoing
+from memory.cli.console import (
+    UsageError,
+    add_command,
+    counted,
+    integers,
+    print_json,
+    say,
+    split_words,
+    undoing,
+)
 from memory.exchange.times import parse_time
 from memory.store import MemoryStore
 from memory.types import STATES
@@ -26,6 +35,9 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Mark the memories."""
     folder, words = split_words(options, least=1, most=None)
+    state = next((word for word in words if word in STATES), None)
+    if state is not None:
+        raise UsageError(f"{state!r} is a state, not an id. Give it as --state {state}")
     ids = integers(words, "id")
     at = None if options.at is None else parse_time(options.at)
     with MemoryStore.open(folder, create=False) as store:

@@ -9,7 +9,7 @@ from typing import Any
 from memory.cli.console import add_command, counted, integers, output, print_json, say, split_words, undoing
 from memory.exchange.times import format_time
 from memory.persistence.log.journal import LogEntry
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 from sparse_core.common.table import Table
 
 _LOG_PORTION = 5000
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     if not operations:
         return _list(folder, options)
     undone = {}
-    with open_database(folder, create=False) as database:
+    with open_checked(folder, create=False) as database:
         for operation in operations:
             undone[operation] = database.undo(operation)
             if not options.json:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _list(folder: Any, options: argparse.Namespace) -> int:
     last: deque[LogEntry] = deque(maxlen=max(options.last, 1))
-    with open_database(folder, readonly=True) as database:
+    with open_checked(folder, readonly=True) as database:
         after = 0
         while entries := database.log(after, limit=_LOG_PORTION):
             last.extend(entries)

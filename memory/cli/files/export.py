@@ -11,7 +11,7 @@ from memory.cli.console import UsageError, add_command, counted, print_json, pro
 from memory.cli.filters import add_filter_options, check_labels, filter_from
 from memory.exchange.exporting import EXPORT_FORMATS, export_format, export_memories
 from memory.exchange.geojson import Origin
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 
 
 def add_parser(commands: Any) -> None:
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             "--origin needs --format geojson and two or three numbers: LATITUDE LONGITUDE [HEADING]"
         )
-    with open_database(folder, readonly=True) as database, progress("exporting") as report:
+    with open_checked(folder, readonly=True) as database, progress("exporting") as report:
         check_labels(database, options.label)
         count = export_memories(
             database,

@@ -8,7 +8,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memory.cli.console import DIM, UsageError, add_command, print_json, say, shown, split_words
+from memory.cli.console import (
+    DIM,
+    UsageError,
+    add_command,
+    check_free,
+    print_json,
+    say,
+    shown,
+    split_words,
+)
 from memory.config import StoreConfig
 from memory.errors import NotAStoreError
 from memory.index.kinds import STORE_KINDS
@@ -37,8 +46,9 @@ def run(options: argparse.Namespace) -> int:
     folder, _ = split_words(options)
     if _is_there(folder):
         raise UsageError(
-            f"{shown(folder)} already holds a store. Choose another folder, or use this one without init"
+            f"{shown(folder)} already holds a store. Choose another place, or use this one without init"
         )
+    check_free(folder)
     if options.capacity is not None and options.capacity < 1:
         raise UsageError(f"--capacity must be at least 1, got {options.capacity}")
     config = StoreConfig() if options.config is None else _read_config(options.config)

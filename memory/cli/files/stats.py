@@ -9,7 +9,7 @@ from typing import Any
 from memory.cli.console import add_command, output, print_json, shown, split_words
 from memory.exchange.times import format_time
 from memory.persistence.database import Database
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 from memory.wording.words import truncated
 from sparse_core.common.table import Table
 
@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the counts."""
     folder, _ = split_words(options)
-    with open_database(folder, readonly=True) as database:
+    with open_checked(folder, readonly=True) as database:
         found = {
             "store": shown(folder if database.shared else database.folder),
             "dim": database.dim,

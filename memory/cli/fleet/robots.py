@@ -8,7 +8,7 @@ from typing import Any
 from memory.cli.console import add_command, output, print_json, split_words
 from memory.exchange.times import format_time
 from memory.persistence.log.reception import LATE_NS
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 from memory.upkeep.roster import Robot, robots_of
 from memory.wording.words import duration
 from sparse_core.common.table import Table
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print one row per robot."""
     folder, _ = split_words(options)
-    with open_database(folder, readonly=True) as database:
+    with open_checked(folder, readonly=True) as database:
         robots = robots_of(database)
     if options.json:
         print_json({"robots": [robot.to_json() for robot in robots]})

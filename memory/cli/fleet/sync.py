@@ -27,7 +27,7 @@ from memory.cli.service.serve import TOKEN_VARIABLE
 from memory.errors import ForkedStoreError, StoreError, SyncError
 from memory.persistence.database import Database
 from memory.persistence.log.reception import LATE_NS
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 from memory.sync import Inbox, Outbox, Receiver, SyncReport, pull, sync
 from memory.sync.areas import words_of
 from memory.sync.outbox import PORTION
@@ -115,12 +115,12 @@ def _check(options: argparse.Namespace, folder: Path | str, target: str) -> None
 
 def _once(folder: Path | str, target: str, robot: str, options: argparse.Namespace) -> None:
     with _receiver(target, options) as (receiver, there):
-        with open_database(folder, readonly=True) as database, progress(f"sending {robot}") as report:
+        with open_checked(folder, readonly=True) as database, progress(f"sending {robot}") as report:
             outbox = Outbox(database, robot, portion=options.batch, forked=options.forked)
             sent = sync(outbox, receiver, progress=report)
         got = None
         if options.pull:
-            with open_database(folder, create=False) as database, progress("pulling") as report:
+            with open_checked(folder, create=False) as database, progress("pulling") as report:
                 got = pull(there, database, name=_name(target), progress=report)
     if options.json:
         print_json({"sent": sent.to_json(), "pulled": None if got is None else got.to_json()})
@@ -157,7 +157,7 @@ def _receiver(
         with contextlib.closing(ServiceClient(target, token=token, rate=rate)) as service:
             yield service, service
         return
-    with open_database(place(target), create=False) as database:
+    with open_checked(place(target), create=False) as database:
         yield Inbox(database, may_undo=not database.guarded), database
 
 

@@ -16,7 +16,7 @@ from memory.cli.console import add_command, counted, output, print_json, say, sp
 from memory.cli.filters import add_filter_options, check_labels, check_map, filter_values
 from memory.cli.listing import hit_to_json, hits_table
 from memory.cli.search.looks import look_of_text
-from memory.persistence.opening import open_database
+from memory.persistence.opening import open_checked
 from memory.query import ORDERS, Query
 from memory.store import MemoryStore
 from sparse_core.common.console import LOG
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _say_unknown(folder: Path | str, labels: Sequence[str] | None, map_id: str | None) -> None:
     """Warn about a label or map that no memory has."""
-    with open_database(folder, readonly=True) as database:
+    with open_checked(folder, readonly=True) as database:
         try:
             check_map(database, map_id)
             check_labels(database, labels)

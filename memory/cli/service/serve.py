@@ -50,10 +50,13 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the process ends."""
+    folder, _ = split_words(options)
+    if not options.json:
+        LOG.info("opening %s", shown(folder))
+    # These import torch and FastAPI, which takes seconds.
     from memory.serve.readers.serving import serve_with_readers
     from memory.serve.running import serve, with_hosts
 
-    folder, _ = split_words(options)
     token = options.token if options.token is not None else os.environ.get(TOKEN_VARIABLE) or None
     if not 0 <= options.port < 65536:
         raise UsageError(f"--port must be from 0 to 65535, got {options.port}")

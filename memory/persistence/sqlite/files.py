@@ -126,7 +126,10 @@ def check_file(file: Path) -> Identity:
             raise NotAStoreError(
                 f"{file.parent} is a file, but a store is a folder. Give the path of the folder"
             )
-        raise NotAStoreError(f"{file.parent} holds no store, because {file.name} is missing. Check the path")
+        raise NotAStoreError(
+            f"{file.parent} holds no store, because {file.name} is missing. Check the path, or create a store"
+            " with recall init"
+        )
     status = file.stat()
     size, identity = status.st_size, (status.st_dev, status.st_ino)
     if _open[identity]:

@@ -82,7 +82,7 @@ class WriterLock:
                 raise
             raise StoreLockedError(
                 f"{file.parent} is being written by process {holder or 'unknown'}. Only one process may"
-                " write. End it, or write through it if it is recall serve. readonly=True reads meanwhile"
+                " write. End it, or write through it if it is recall serve. Reading works meanwhile"
             ) from error
         self.last_acknowledgement = _read(os.pread(self._descriptor, LINE_BYTES, PID_BYTES))
         os.pwrite(self._descriptor, f"{os.getpid()}\n".ljust(PID_BYTES).encode(), 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from memory.terms import fold
+
 #: Words and fixed phrases of each class. Of several phrases that begin at a word the longest counts.
 _CLASSES: Mapping[str, str] = {
     "WHERE": """
@@ -232,8 +234,11 @@ _CLASSES: Mapping[str, str] = {
         charge, charged, feed, fed, wear, wore, read, wrote, say, said, talk, talked
     """,
     "FOREIGN": """
-        wo, wann, wie, warum, wer, ist, sind, où, quand, combien, est, sont, dónde, cuándo, cuántos, cuántas,
-        está, están, dove, quanti, quante, onde, quantos, waar, wanneer, hoeveel
+        wo, wann, wie, wieviel, wieviele, warum, wer, ist, sind, gibt, zeig, zeige, welche, welcher, welches,
+        seit, gestern, meine, meinen, das, où, quand, combien, est, sont, quel, quelle, quels, quelles,
+        depuis, hier, dans, a-t-il, est-ce, qu'est-ce, dónde, cuándo, cuántos, cuántas, cuál, qué, está,
+        están, desde, ayer, dove, dov'è, quanti, quante, quali, ieri, onde, quantos, quantas, ontem, waar,
+        wanneer, hoeveel, welke, zijn, gisteren, hvor, hvad, gdzie, jest, kolik, nerede
     """,
     "CLAUSE": """
         while, after, until, till, since, during, as soon as, whenever, now that, given that, considering that
@@ -297,7 +302,7 @@ def _table() -> dict[tuple[str, ...], str]:
     table: dict[tuple[str, ...], str] = {}
     for name, phrases in _CLASSES.items():
         for phrase in phrases.split(","):
-            words = tuple(phrase.split())
+            words = tuple(fold(phrase).split())
             table.setdefault(words, name)
             if name in SUPERLATIVES:
                 table |= {(ordinal, *words): name for ordinal in ORDINALS}

@@ -5,10 +5,20 @@ A part of a question that is not understood is never dropped, because the rest w
 
 from __future__ import annotations
 
+from memory.questions.reading.arguments import pattern
 from memory.questions.reading.grammar import Parse
 
+#: *Help* and *what can I ask*.
+ASKS_FOR_HELP = pattern(
+    r"^(?:help(?: me)?|usage|how (?:does|do i use) (?:this|it)(?: work)?"
+    r"|(?:what|which questions) (?:can|could|may|do) (?:i|you) (?:ask|answer|do|understand)(?: you)?)$"
+)
 #: Questions that work, with an object of the store.
 EXAMPLES = ("where is the {thing}?", "what is near the {thing}?", "what changed since yesterday?")
+HELP = (
+    "I answer questions about past observations. Ask for example: 'where is the {thing}?', 'how many {thing}s"
+    " are there?' or 'what changed since yesterday?'"
+)
 _EXAMPLE = "Ask for example: 'where is the {thing}?'"
 #: Reasons by the class of a word; ``{word}`` is the word itself, ``{Word}`` with a capital.
 _REASONS: dict[str, str] = {

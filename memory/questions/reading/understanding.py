@@ -37,6 +37,8 @@ from memory.questions.reading.pairs import pair_of
 from memory.questions.reading.parsed import NEARBY_M, RELATED, ParsedQuestion, by_distance
 from memory.questions.reading.phrases import rephrased
 from memory.questions.reading.refusals import (
+    ASKS_FOR_HELP,
+    HELP,
     LEFT_IN_A_TIME,
     NO_ROBOT,
     ONE_AT_A_TIME,
@@ -69,6 +71,8 @@ _MEMORY = pattern(r"\b(?:memory|id) #?(\d{1,18})\b")
 _ID = pattern(r"^#?(?P<id>\d{1,18})$")
 #: Marks for the direction of text.
 _DIRECTION = pattern("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
+#: Begin a question in Spanish.
+_STARTS = "¿¡ "
 #: First words of questions, for the correction of a slip.
 _FIRST_WORDS = {"where": 2, "when": 1, "what": 1, "which": 1, "show": 1}
 #: Words for a map, at the end of *in which city*.
@@ -109,7 +113,7 @@ def words_of(text: str) -> str:
         raise QuestionError(
             "text", f"a question may have {MOST_CHARACTERS} characters, got {len(text)}. Shorten it"
         )
-    words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).rstrip(ENDS)
+    words = " ".join(_DIRECTION.sub("", text).replace("’", "'").split()).lstrip(_STARTS).rstrip(ENDS)
     if not says_something(words):
         raise QuestionError("text", "the question is empty. Ask for example: 'where is the car?'")
     return reworded(words)
@@ -121,6 +125,8 @@ def understand_words(words: str, now_ns: int, names: Collection[str]) -> ParsedQ
     def read(part: str) -> ParsedQuestion:
         return understand(part, now_ns, names)
 
+    if ASKS_FOR_HELP.match(words):
+        return ParsedQuestion("search", what=words, typed=words, problem=HELP)
     plain = _MEMORY.sub(r"#\1", words)
     several = several_of(plain, names, read)
     if several is not None:

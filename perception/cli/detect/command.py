@@ -24,8 +24,7 @@ from perception.cli.detect.limits import LimitCount, add_limits_option
 from perception.cli.detect.pages import detections_of, open_player
 from perception.cli.detect.partitions import FOLDER as TABLE
 from perception.cli.detect.partitions import write_partitions
-from perception.cli.options import add_picture_options, add_range_option, add_topic_option
-from perception.cli.parser import number_type
+from perception.cli.options import add_picture_options, add_range_option, add_topic_option, number_type
 from perception.cli.records import NAME, FolderRecords, add_record_options
 from perception.cli.scans.dates import ScanDates, add_date_options
 from perception.cli.scans.options import WarningFilter, add_scan_options, transform_of

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from perception.cli.parser import number_type
+from perception.cli.options import number_type
 from sparse_core.common.console import LOG
 
 

@@ -43,11 +43,16 @@ def test_the_store_as_word_option_and_variable(
     [
         (["query"], "$RECALL_STORE"),
         (["import", "first.jsonl"], "'first.jsonl' was read as the store"),
-        (["explain", "store"], "See recall explain --help"),
+        (["explain", "store"], "an argument is missing. Use recall explain [STORE] ID or see"),
+        (["import", "first.jsonl", "store"], "'first.jsonl' is no store, but 'store' is. Use recall import"),
+        (["ask", "where is it?", "store"], "'where is it?' is no store, but 'store' is"),
+        (["query", "store", "mug"], "Search words with --text"),
+        (["mark", "store", "2", "gone"], "Give it as --state gone"),
+        (["add", "store", "--label", "a", "--embedding", "[1]"], "has 1 numbers, but the store's have 3"),
         (["explain", "store", "1", "2"], "unexpected arguments: '2'"),
         (["explain", "store", "one"], "'one' is not an id"),
         (["explain", "store", "99"], "no memory ever had the id 99"),
-        (["query", "nowhere"], "holds no store"),
+        (["query", "nowhere"], "or create a store with recall init"),
         (["query", "first.jsonl"], "is a file, but a store is a folder"),
         (["forget", "store", "1", "99"], "99"),
         (["forget", "store", "5-4"], "a range such as 12-15"),
@@ -98,19 +103,34 @@ def test_quiet_and_verbose_exclude_each_other(store: Path, capsys: pytest.Captur
     assert "not allowed with argument" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["query", "store", "--k", "x"], ["init", "--radius"]])
-def test_bad_usage_ends_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ([], "stats      Count the memories of a store"),
+        (["dance"], "no command 'dance'\n"),
+        (["stat"], "no command 'stat'. Did you mean stats?"),
+        (["query", "store", "--raduis", "2"], "unrecognized arguments: --raduis 2. Did you mean --radius?"),
+        (["mark", "store", "--gone"], "unrecognized arguments: --gone\n"),
+        (["query", "store", "--k", "x"], "All options: recall query --help"),
+        (["init", "--radius"], "All options: recall init --help"),
+    ],
+)
+def test_bad_usage_ends_with_two(
+    arguments: list[str], advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
-    assert "usage: recall" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "usage: recall" in printed
+    assert advice in printed
 
 
 def test_an_interruption(recall: Recall, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memory.cli.files.stats.open_database", interrupted)
+    monkeypatch.setattr("memory.cli.files.stats.open_checked", interrupted)
     done = recall("stats", store)
     assert (done.status, done.remarks) == (130, "recall stats: interrupted\n")
 

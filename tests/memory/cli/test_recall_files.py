@@ -182,7 +182,7 @@ def test_only_what_matters(recall: Recall, store: Path, tmp_path: Path) -> None:
     done = recall("import", store, "walls.jsonl", "--observe")
     assert done.status == 0
     assert "walls.jsonl: 2 of 30 observations kept, from 30 lines; undo with: recall undo" in done.output
-    assert "others of their place and time matter more" in done.output
+    assert "less important than others of their place and time" in done.output
     assert "the first of their kind at their place" in done.output
     again = recall("import", store, "walls.jsonl", "--observe", "--json").json["files"][0]
     assert (again["known_lines"], again["observed"], again["why_kept"]) == (30, 0, {})
@@ -218,6 +218,48 @@ def test_a_bad_first_line_leaves_no_store(recall: Recall, tmp_path: Path, line: 
     assert "a.jsonl:1: " in done.remarks
     lines(tmp_path / "a.jsonl", [{"time": "2026-01-01", "label": "mug", "embedding": [1.0, 0.0]}])
     assert recall("import", "new", "a.jsonl").status == 0
+
+
+def test_an_empty_import_creates_no_store(recall: Recall, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n")
+    done = recall("import", "new", "a.jsonl")
+    assert (done.status, done.output) == (2, "")
+    assert "a.jsonl: nothing to import, so no store was created" in done.remarks
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_in_place_of_its_file_is_named(recall: Recall, tmp_path: Path) -> None:
+    (tmp_path / "tracks").mkdir()
+    assert "Give the output of perceive detect --parquet" in recall("import", "new", "tracks").remarks
+    lines(tmp_path / "tracks/detections.jsonl", [frame("gate", 7)])
+    assert "Give its file detections.jsonl" in recall("import", "new", "tracks").remarks
+
+
+@pytest.mark.parametrize("command", [("init",), ("import", "folder/a.jsonl")])
+def test_a_folder_of_other_files_becomes_no_store(
+    recall: Recall, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    lines(tmp_path / "folder/a.jsonl", [{"time": "2026-01-01T10:00:00Z"}])
+    done = recall(*command, "--store", "folder")
+    assert done.status == 2
+    assert "folder is no store, but holds other files, such as a.jsonl" in done.remarks
+    assert len(list((tmp_path / "folder").iterdir())) == 1
+    (tmp_path / "folder/a.jsonl").rename("folder/memory.db.new")
+    assert recall("init", "folder").status == 0
+
+
+@pytest.mark.parametrize("command", [("stats",), ("add", "--label", "mug"), ("undo",), ("query",)])
+def test_broken_settings_are_an_error_until_repaired(
+    recall: Recall, store: Path, command: tuple[str, ...]
+) -> None:
+    (store / "config.json").write_text("{broken")
+    done = recall(*command, "--store", store)
+    assert done.status == 2
+    assert "config.json: not valid JSON" in done.remarks
+    assert "recall check --repair" in done.remarks
+    assert recall("check", store, "--repair").status == 0
+    assert recall(*command, "--store", store).status == 0
 
 
 def test_a_byte_order_mark_is_ignored(recall: Recall, store: Path, tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ def test_labels_cannot_be_markup(recall: Recall, store: Path) -> None:
     [
         (["--between", "2026-01-02", "2026-01-01"], "the first time is after the last"),
         (["--between", "noon", "2026-01-01"], "'noon' is not a time"),
-        (["--near", "1"], "near must have two or three numbers"),
-        (["--radius", "1"], "radius_m needs near"),
+        (["--near", "1"], "--near needs two or three numbers (x y or x y z), got 1"),
+        (["--radius", "1"], "--radius needs a centre. Give --near X Y"),
         (["--polygon", "1,2 3"], "'3' is not a corner"),
         (["--k", "0"], "k must be at least 1"),
         (["--min-confidence", "2"], "min_confidence must be from 0 to 1"),
@@ -250,6 +250,32 @@ def test_ask(recall: Recall, store: Path, words: str, sentence: str) -> None:
     assert done.status == 0, done.remarks
     assert sentence in done.output
     assert isinstance(recall("ask", store, *words.split(), "--json").json, dict)
+
+
+def test_notes_are_named_apart_from_objects(recall: Recall, store: Path) -> None:
+    assert recall("add", store, "--label", "keys", "--at", 1, 2).status == 0
+    sentence = recall("ask", store, "how many things are near (1, 2)?").output
+    assert sentence.startswith("2 memories in a radius of 5 m")
+    assert sentence.endswith(" Not counted: 1 note.\n")
+    assert "Not counted" not in recall("ask", store, "how many memories are there?").output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "where is the car?",
+        "how many things are there?",
+        "what changed since yesterday?",
+        "the car and the mug",
+    ],
+)
+def test_an_empty_store_says_so_once(recall: Recall, tmp_path: Path, words: str) -> None:
+    recall("init", tmp_path / "empty")
+    done = recall("ask", tmp_path / "empty", words)
+    assert (done.status, done.output) == (0, "The store is empty. Add memories to it first.\n")
+    refused = recall("ask", tmp_path / "empty", "what is on the table?")
+    assert refused.status == 2
+    assert "The store is empty. Add memories to it first. I don't know" in refused.remarks
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_visits() -> None:
         ({"time": "1970-01-01"}, "give time or time_ns, not both"),
         ({"time_ns": "5"}, "time_ns must be an integer, got str"),
         ({"time_ns": 2.5}, "time_ns must be an integer"),
-        ({"time_ns": None, "time": 5}, "time must be text in ISO 8601, got 5"),
+        ({"time_ns": None, "time": 5}, "time must be text in ISO 8601, got 5. Give nanoseconds as time_ns"),
         ({"visits": "monday"}, "visits must be rows of first, last and sights, got 'monday'"),
         ({"visits": [5]}, "visits must be rows of first, last and sights"),
         ({"visits": [["noon", 5, 1]]}, "'noon'"),

@@ -133,6 +133,8 @@ REFUSED: list[tuple[str, str]] = [
     ("which cars were moved yesterday?", "I count what was seen in a time, not what left in it"),
     ("what are you looking at?", "'looking at' is an action"),
     ("wo ist das Auto", "only understand questions in English"),
+    ("¿dónde están las llaves?", "only understand questions in English"),
+    ("Qu'est-ce qui a changé depuis hier ?", "only understand questions in English"),
     ("is the door open?", "Whether something is 'open' is not stored"),
     ("where was the car before it was at the bakery?", "'before' needs a time, not an event"),
     ("are all cars and trucks red?", "called 'trucks red'"),
@@ -154,6 +156,8 @@ REFUSED: list[tuple[str, str]] = [
     ("why is the sky blue?", "Ask for example: 'where is the car?'"),
     ("who moved the mug?", "does not know who did something"),
     ("where is it?", "I don't know what 'it' is"),
+    ("Help!", "I answer questions about past observations. Ask for example: 'where is the car?'"),
+    ("what can I ask you?", "I answer questions about past observations."),
 ]
 
 
@@ -162,6 +166,12 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Questions]:
     with MemoryStore.open(tmp_path_factory.mktemp("asked") / "store", dim=2) as store:
         store.add(ROWS)
         yield Questions(store)
+
+
+@pytest.mark.parametrize("words", ["memory 6", "#6", "show memory 6", "what is memory 6?"])
+def test_an_id_means_the_memory_itself(ask: Questions, words: str) -> None:
+    found = reply(ask, ask.understand(words, NOW))
+    assert found.sentence.startswith("Mug (memory 6) was last seen")
 
 
 @pytest.mark.parametrize(("question", "id", "words"), ANSWERED)
@@ -193,6 +203,37 @@ def test_a_part_that_a_question_does_not_use_is_never_left_out(ask: Questions) -
         with pytest.raises(QuestionError) as caught:
             reply(ask, ask.understand(question, NOW))
         assert caught.value.part == part
+
+
+def test_a_number_in_a_caption_is_no_number_of_an_object(tmp_path: Path) -> None:
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        store.add(
+            [
+                Memory(time_ns=NOW, label="Car", caption="car moved 5 m in 3 s", kind="event"),
+                Memory(time_ns=NOW, kind="place", caption="place with 5 cars in view"),
+                Memory(time_ns=NOW, label="Bed", caption="bed 3 by the window"),
+            ]
+        )
+        ask = Questions(store)
+        for words in ("where is car 5?", "is car 5 still there?", "where did you see 5 cars?"):
+            assert reply(ask, ask.understand(words, NOW)).sentence.startswith("I don't know an object called")
+        assert "'where is memory 9?'" in reply(ask, ask.understand("where is car 9?", NOW)).sentence
+        for words, id in (("where is bed 3?", 3), ("where is the place with 5 cars?", 2)):
+            assert f"(memory {id})" in reply(ask, ask.understand(words, NOW)).sentence
+
+
+def test_labels_of_other_languages_stay_names(tmp_path: Path) -> None:
+    labels = ("Schlüssel", "das Boot", "ключ")
+    with MemoryStore.open(tmp_path / "store", dim=2) as store:
+        store.add([Memory(time_ns=NOW, label=label, position=(0, 0, 0)) for label in labels])
+        ask = Questions(store)
+        for id, label in enumerate(labels, start=1):
+            for words in (label, f"{label}?", f"where is the {label}?"):
+                assert reply(ask, ask.understand(words, NOW)).sentence.startswith(("1 memory of ", label))
+                assert f"{label} (memory {id})" in reply(ask, ask.understand(words, NOW)).sentence
+        for words, foreign in (("xe ở đâu?", True), ("鍵はどこですか", True), ("blue backpack", False)):
+            sentence = reply(ask, ask.understand(words, NOW)).sentence
+            assert ("only understand questions in English" in sentence) == foreign
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path, capsys: pytest.Capt
     for wrong in (["--port", "70000"], ["--rate", "-1"], ["--max-body-mb", "0"], ["--host", "10.0.0.1"]):
         assert main(["serve", str(folder), *wrong]) == 2
     assert main(["serve", str(tmp_path / "nothing")]) == 2
+    assert capsys.readouterr().err.splitlines()[-2] == f"opening {tmp_path / 'nothing'}"
 
 
 def test_a_quiet_service_tells_systemd_and_prints_only_its_address(

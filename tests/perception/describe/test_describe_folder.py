@@ -145,6 +145,13 @@ def test_columns_are_recognised_by_their_numbers(tmp_path: Path) -> None:
         np.save(path.with_suffix(".npy"), np.fromfile(path, "<f4").reshape(-1, 7)[:, :6])
         path.unlink()
     assert found(look_at(tmp_path))["scans.columns"] == ["x", "y", "z", "intensity", "_", "_"]
+    for path in (tmp_path / "scans").iterdir():
+        np.save(path, np.load(path)[:, [0, 1, 2, 5]])
+    assert found(look_at(tmp_path))["scans.columns"] == ["x", "y", "z", "_"]
+    np.save(next((tmp_path / "scans").iterdir()), np.zeros((9, 40)))
+    with pytest.raises(DataError, match=r"write dataset\.yaml with scans\.columns") as caught:
+        look_at(tmp_path)
+    assert "--columns" not in str(caught.value)
 
 
 def test_a_count_of_photons_is_scaled_by_what_one_in_a_hundred_exceeds(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 const L = window.L;
 const STEP_PX = 90;
+/** Free of numbers: the numbers of x at the top, the scale bar at the bottom. */
+const TOP_PX = 24, BOTTOM_PX = 22;
 
 /** 1, 2 or 5 times a power of ten. */
 export function niceStep(least) {
@@ -73,7 +75,7 @@ export const Grid = L.Layer.extend({
     context.textAlign = "left";
     for (const x of columns) context.fillText(words(x, step), right(x) + 3, 4);
     context.textBaseline = "bottom";
-    for (const y of lines) if (down(y) > 24) context.fillText(words(y, step), 4, down(y) - 2);
+    for (const y of lines) if (down(y) > TOP_PX && down(y) < size.y - BOTTOM_PX) context.fillText(words(y, step), 4, down(y) - 2);
   },
 
   /** Axes of the map frame: x and y, a few centimetres long on the screen. */

@@ -145,6 +145,27 @@ def test_the_map_moves_and_opens_a_memory(visit: Any) -> None:
     expect(page.locator("#card")).to_contain_text("Mug")
 
 
+def test_no_number_of_the_grid_lies_on_the_scale_bar(visit: Any) -> None:
+    page = visit()
+    page.evaluate("""() => {
+        window.rows = [];
+        const write = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+            if (this.canvas.matches(".grid") && x === 4 && this.textBaseline === "bottom") window.rows.push(y);
+            return write.call(this, text, x, y);
+        };
+    }""")
+    box, bar = (page.locator(name).bounding_box() for name in ("#map", ".leaflet-control-scale"))
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y + 240, steps=120)
+    page.mouse.up()
+    rows = page.evaluate("window.rows")
+    assert len(rows) > 100
+    assert max(rows) <= bar["y"] - box["y"]
+
+
 def test_tiers_and_health(visit: Any, shoot: Any) -> None:
     page = visit()
     page.click("#tab-store")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perception.cli.parser import CommandParser
+from sparse_core.common.parser import CommandParser
 from tests.perception.cli.conftest import Outcome
 
 Perceive = Callable[..., Outcome]
@@ -46,6 +46,22 @@ def test_values_may_start_with_a_minus() -> None:
     assert parser.parse_args(["--axes=-y,x,z", "-x"]).x
     with pytest.raises(SystemExit):
         parser.parse_args(["--out", "-x"])
+
+
+def test_options_may_stand_between_arguments() -> None:
+    parser = CommandParser()
+    parser.add_argument("scans", nargs="+")
+    parser.add_argument("--score", type=float)
+    assert parser.parse_args(["a", "--score", "0.3", "b"]).scans == ["a", "b"]
+
+
+def test_without_a_command_the_error_lists_the_commands(
+    perceive: Perceive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        perceive()
+    assert stopped.value.code == 2
+    assert "detect         Detect objects" in capsys.readouterr().err
 
 
 def test_a_range_is_checked_by_its_option(perceive: Perceive, scans: Path, tmp_path: Path) -> None:
