@@ -58,7 +58,6 @@ class Sighting(Answer):
         time_ns: time of the observation.
         how: found by id, label, text or similarity.
         similarity: cosine similarity, if found by it.
-        describes: the caption is part of the answer.
     """
 
     question: Literal["last_seen", "first_seen"]
@@ -67,19 +66,15 @@ class Sighting(Answer):
     time_ns: int | None
     how: How
     similarity: float | None = None
-    describes: bool = field(default=False, metadata=OMITTED)
 
     def __str__(self) -> str:
         if self.memory is None or self.time_ns is None:
             return f"No memory of {quoted(self.what)}."
         alike = "" if self.similarity is None else f", similarity {self.similarity:.2f}"
-        caption = (
-            f" Caption: {quoted(self.memory.caption)}." if self.describes and self.memory.caption else ""
-        )
         return (
             f"{self.what} was {self.question.replace('_', ' ')} on {moment(self.time_ns)} at"
             f" {point(self.memory.position)} in map {self.memory.map_id}: {name(self.memory)}{alike}"
-            f"{self._by(self.memory)}.{self._away(self.memory)}{caption}"
+            f"{self._by(self.memory)}.{self._away(self.memory)}"
         )
 
     def _away(self, memory: Memory) -> str:

@@ -277,13 +277,11 @@ def _limits_in_words(parsed: ParsedQuestion) -> str:
 
 def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOptions) -> Answer:
     landmark: Memory | None = None
+    radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
     if parsed.what is not None:
         around: dict[str, Any] = {}
         if parsed.near is not None:
-            around = {
-                "near": parsed.near,
-                "radius_m": NEARBY_M if parsed.radius_m is None else parsed.radius_m,
-            }
+            around = {"near": parsed.near, "radius_m": radius}
         seen = questions.last_seen(parsed.what, map_id=parsed.map_id, **around)
         if seen.memory is None:
             return seen
@@ -294,15 +292,13 @@ def _answer_near(questions: Questions, parsed: ParsedQuestion, options: ReplyOpt
         landmark = seen.memory
         parsed = replace(parsed, near=seen.memory.position[:2], map_id=seen.memory.map_id, what=None)
         if parsed.inside:
-            radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
-            parsed = replace(parsed, radius_m=min(radius, half_way_m(questions.store, seen.memory, NEARBY_M)))
+            radius = min(radius, half_way_m(questions.store, seen.memory, NEARBY_M))
     if parsed.near is None:
         raise QuestionError("near", _NO_PLACE)
-    radius = NEARBY_M if parsed.radius_m is None else parsed.radius_m
     if time_of(parsed) is not None:
         return _answer_between(questions, replace(parsed, radius_m=radius, what=None), options)
-    asked = options.kinds or parsed.kinds
-    for kinds in dict.fromkeys((asked or THINGS, asked)):  # Places count if nothing else is there.
+    # Places count only if nothing else is near.
+    for kinds in (options.kinds or parsed.kinds or THINGS, options.kinds or parsed.kinds):
         found = questions.near(
             parsed.near, radius, map_id=parsed.map_id, area=parsed.area, labels=options.labels,
             kinds=kinds, states=options.states or parsed.states, k=options.k + 1,
@@ -475,9 +471,7 @@ _NO_PLACE = "the place is missing. Give a point such as (3, 1), or an object"
 #: Maximum number of places of one name.
 _MOST_PLACES = 64
 _ANSWERERS: dict[str, Callable[[Questions, ParsedQuestion, ReplyOptions], Answer]] = {
-    "last_seen": lambda questions, parsed, _: replace(
-        questions.last_seen(_object_of(parsed), **_place(parsed)), describes=parsed.describes
-    ),
+    "last_seen": lambda questions, parsed, _: questions.last_seen(_object_of(parsed), **_place(parsed)),
     "first_seen": lambda questions, parsed, _: questions.first_seen(_object_of(parsed), **_place(parsed)),
     "left": lambda questions, parsed, _: questions.departure(_object_of(parsed), **_place(parsed)),
     "still_there": lambda questions, parsed, _: questions.still_there(_object_of(parsed), **_place(parsed)),

@@ -59,6 +59,8 @@ def answer_sentence(questions: Questions, parsed: ParsedQuestion, found: Answer)
         return EMPTY
     if not nothing:
         extent = _extent_sentence(parsed, found)
+        if parsed.describes and isinstance(found, Sighting) and found.memory and found.memory.caption:
+            extent += f" Its caption is {quoted(found.memory.caption)}."
         after = f"{_area_sentence(questions, found)}{extent}{_caption_sentence(questions, parsed, found)}"
         return f"{_amount_first(parsed, found)}{sentence}{after}"
     words = found.what if isinstance(found, SearchResult) else getattr(found, "what", "")

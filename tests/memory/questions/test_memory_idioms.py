@@ -43,6 +43,15 @@ NOW = 20_000 * DAY + DAY // 2
         ("what could I use to reach the top shelf", "where is a climbing aid"),
         ("is there anything to read on the table", "is there a reading matter on the table"),
         ("where can I sit", "where is a seat"),
+        ("how many beds does the flat have", "how many beds are there"),
+        ("what does the cup look like", "describe the cup"),
+        ("is there another mug like the red one", "which mugs are there except the red mug"),
+        ("guide me from (3, 1) to the nearest chair", "take me to the chair nearest to (3, 1)"),
+        ("I'm at (3, 1). Which chair is nearest to me", "Which chair is nearest to (3, 1)"),
+        ("have you driven past (3, 1) before", "what did you see near (3, 1)"),
+        ("have you ever been in the hall before", "have you ever seen the hall"),
+        ("which of the two cups did you see more often", "which cup did you see most often"),
+        ("do you know of a chair around (3, 1)", "is there a chair around (3, 1)"),
         # Words that name something stay.
         ("what is next to the reading lamp", "what is next to the reading lamp"),
         ("where is the name plate", "where is the name plate"),
@@ -90,6 +99,13 @@ def test_the_name_of_the_first_question_stands_for_the_pronoun_of_the_second(que
     assert "table was last seen" in both
     assert "1 memory of mug on table" in both
     assert "'it' was read as 'the table'" in both
+
+
+def test_the_noun_of_the_first_question_stands_for_one(questions: Questions) -> None:
+    questions.store.add([Memory(time_ns=NOW, position=(6, 1, 0), label="mug", caption="a red mug")])
+    both = _says(questions, "How many mugs are there, and where is the red one?")
+    assert "2 memories of mug" in both
+    assert "(6.0, 1.0)" in both
 
 
 def test_words_in_parentheses(questions: Questions) -> None:

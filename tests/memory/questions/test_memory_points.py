@@ -55,6 +55,7 @@ def _answer(questions: Questions, text: str) -> Any:
         ("have you seen the car at (6, 1) more often than the car at (3, 1)?", "Yes: "),
         ("what do you remember about the car at (20, 1)?", "car (memory 3) was last seen"),
         ("drive me to the car closest to the car at (3, 1)", "To car (memory 2)"),
+        ("what happened to the parked car that used to stand at (3, 1)?", "car (memory 1)"),
         ("is there a car within 4 m of the car at (3, 1)?", "2 memories of car"),
     ],
 )
@@ -72,6 +73,8 @@ def test_a_point_that_means_no_object_stays_a_point(questions: Questions) -> Non
     # A person stands there in two maps.
     assert questions.understand("is the person at (3, 1) still there?", NOW).near == (3.0, 1.0)
     assert questions.understand("is the person at (3, 1) in map park still there?", NOW).what == 6
+    with pytest.raises(QuestionError, match="not two objects of one map"):
+        _answer(questions, "how far apart are the two persons?")
 
 
 def test_a_point_of_another_sentence_is_not_dropped(questions: Questions) -> None:
@@ -82,7 +85,7 @@ def test_a_point_of_another_sentence_is_not_dropped(questions: Questions) -> Non
 
 
 def test_an_object_is_described_and_places_are_not_listed(questions: Questions) -> None:
-    assert _answer(questions, "describe the car at (20, 1)").sentence.count("Caption: 'a red van'.")
+    assert "Its caption is 'a red van'." in _answer(questions, "describe the car at (20, 1)").sentence
     near = _answer(questions, "what is near (5.5, 1)?").answer
     assert [hit.memory.id for hit in near.hits] == [2, 1, 6, 5]
     assert [hit.memory.kind for hit in near.hits] == ["object"] * 4

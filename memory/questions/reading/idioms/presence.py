@@ -82,7 +82,8 @@ PAIRS: tuple[Idiom, ...] = (
         r"which \g<what> is carrying a \g<object>",
     ),
     (
-        r"\b(?P<gone>moved|gone|taken|missing)(?: away)? (?:from|off) (?:its|their|his|her) (?:usual |old "
+        r"\b(?P<gone>moved|gone|taken|missing|disappeared|vanished|removed)(?: away)? (?:from|off) (?:its"
+        r"|their|his|her) (?:usual |old "
         r"|original |normal )?"
         r"(?:place|position|spot|location)s?\b",
         r"\g<gone>",

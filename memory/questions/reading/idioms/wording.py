@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memory.questions.reading.idioms.parts import COMPARATIVE, OBJECT, SUPERLATIVES, THING, Idiom
+from memory.questions.reading.idioms.parts import COMPARATIVE, OBJECT, SUPERLATIVES, THING, WHOLE_PLACE, Idiom
 
 #: What happened to an object: *the parcel turning up*.
 _HAPPENED = r"(?: \w+ing(?: up| in)?)?"
@@ -106,9 +106,9 @@ PAIRS: tuple[Idiom, ...] = (
     (
         r"^(?:i|we)(?:'m| am| are|'re) (?:now |currently |here |\w+ing )*(?:at|by|beside|next to|near|in "
         r"front of) "
-        r"(?P<from>(?:the|my|our) [\w ]+?)(?: (?:and|now) [^.?!,]*)?[.,;!]+ (?P<asks>(?:which|what"
-        r"|where)(?:(?! to )[^?])*"
-        r"\b(?:nearest|closest)\b(?:(?! to )[^?])*)$",
+        r"(?P<from>(?:the|my|our) [\w ]+?|\([^()]*\))(?: (?:and|now) [^.?!,]*)?[.,;!]+ "
+        r"(?P<asks>(?:which|what|where)(?:(?! to )[^?])*\b(?:nearest|closest)\b(?:(?! to )[^?])*?)"
+        r"(?: to (?:me|us|here))?$",
         r"\g<asks> to \g<from>",
     ),
     (
@@ -121,13 +121,56 @@ PAIRS: tuple[Idiom, ...] = (
         r"(?=(?:is|are|was|were|where|when|has|how|did)\b)",
         r"\g<what>, ",
     ),
+    (r"\bthe origin\b", "(0, 0)"),
+    (r"^do you know (?:of|about) (?=(?:a|an|any|some)\b)", "is there "),
+    (r",? while you (?:were )?(?:watched|watching|looking)(?: (?:at )?(?:it|them))?$", ""),
+    (r" when you (?:last )?(?:looked|checked|passed)(?: by| there)?$", ""),
+    (r",? according to (?:what you (?:saw|know|remember)|(?:your|the) (?:memory|map|store))$", ""),
+    (
+        r",? (?:also )?including (?:the |those |any )?(?:ones |those )?(?:that|which)? ?(?:are|is|were)? ?"
+        r"(?:gone|no longer there|not there any ?more|that left|that moved)$",
+        "",
+    ),
+    (r"\b(?:was|were) new (?=(?:on|in|at|yesterday|today|this)\b)", "appeared "),
+    (
+        rf"^how many (?P<what>\w+) (?:does|do) (?:{WHOLE_PLACE}|we|i) have(?: in total| altogether)?$",
+        r"how many \g<what> are there",
+    ),
+    (rf"^what (?:does|do|did) (?P<what>{OBJECT}|#\d+) look like$", r"describe \g<what>"),
+    (
+        r"^is there another (?P<what>\w+) (?:like|besides|beside|apart from|other than|except) the "
+        r"(?P<word>\w+) "
+        r"(?:one|(?P=what))$",
+        r"which \g<what>s are there except the \g<word> \g<what>",
+    ),
+    (
+        r"^(?:guide|take|bring|lead|drive|navigate) me from (?P<from>\S.*?) to the (?P<near>nearest|closest) "
+        r"(?P<what>[\w ]+)$",
+        r"take me to the \g<what> \g<near> to \g<from>",
+    ),
+    (
+        r"^which (?:one )?of the (?:two|three|four|\d) (?P<what>\w+?)s? (?:did|have) you (?:see|seen|watch"
+        r"|watched"
+        r"|observed?|noticed?) (?P<order>more|most|less|least) often$",
+        lambda found: f"which {found['what']} did you see {_ORDERS[found['order'].lower()]} often",
+    ),
+    (
+        r"^(?:have|did) you (?:ever )?(?:been|go|gone|entered?|visit(?:ed)?) (?:in|to|into|inside) "
+        r"(?P<room>(?:the|my|our) [\w ]+?)(?: before| yet| already)?$",
+        r"have you ever seen \g<room>",
+    ),
     (r"\b(?:no longer|not) in (?:its|their|his|her) places?\b", "no longer there"),
     (r",? as far as (?:you|i|we) (?:know|remember|can tell|are aware)$", ""),
     (r"\bhow many parked (?P<what>\w+) (?:are|is)(?: there)?\b(?! within)", r"how many \g<what> are parked"),
     (r"\bhow many parked (?P<what>\w+) are within\b", r"how many \g<what> are within"),
     (r"\bthe (?:point|position|coordinates?|location|spot) (?=\()", ""),
     (r"\b(?:drive|navigate|walk|move|send|direct) (?:me|us) to\b", "take me to"),
-    (r"^have you (?:ever )?been (?:at|near|around|to|close to|past) (?=\()", "what did you see near "),
+    (
+        r"^have you (?:ever |already )?(?:been|driven|gone|passed|walked|come)(?: at| near| around| to| "
+        r"close to"
+        r"| past| by| through)? (?P<point>\([^()]*\))(?: before| already| yet)?$",
+        r"what did you see near \g<point>",
+    ),
     (
         r"^if i (?:stand|am|was|were|stood) (?:at|near) (?P<point>\([^()]*\)), (?P<asks>.*\b(?:nearest"
         r"|closest)\b)"

@@ -23,7 +23,8 @@ _WORDS = (
     r"|an|my|our|of|to|than|and|or|is|are|was|were|which|that|who|at|in|on|by|near|around)\b)\w+){0,2})"
 )
 _PLACED = (
-    r"(?: (?:which|that|who) (?:is|was|stands|stood))?(?: (?:parked|standing|located|seen|observed|waiting))?"
+    r"(?: (?:which|that|who) (?:is|was|stands|stood|used to (?:be|stand|sit|park)))?"
+    r"(?: (?:parked|standing|located|seen|observed|waiting))?"
 )
 _AT = r"(?P<still> still)? (?:at|near|around|by|close to)(?: about| around)?"
 _OBJECT = pattern(rf"\b{_THE} {_WORDS}{_PLACED}{_AT} {POINT}{_MAP}")
@@ -34,6 +35,8 @@ _TWO = pattern(
     rf"and "
     rf"(?:at )?(?P<second>{POINT.replace('?P<x>', '').replace('?P<y>', '')})"
 )
+#: *How far apart are the two cyclists*, of which there must be two.
+_BOTH = pattern(r"\bhow far apart are the two (?P<what>[\w ]+?)(?=$|[?.])")
 #: *The car at A or the one at B*.
 _ONE_AT = pattern(r"\b(?P<the>the|that) one (?P<at>at|near) (?=\()")
 #: *Is the car at A*, which asks for what is there.
@@ -44,6 +47,12 @@ def with_objects_at_points(words: str, store: Vocabulary) -> Aside | None:
     """Return a question with the ids of objects in place of their names and positions."""
     text = _TWO.sub(r"the \g<what> \g<at> \g<first> and the \g<what> \g<at> \g<second>", words)
     remarks: list[str] = []
+    both = _BOTH.search(text)
+    pair = store.objects(both["what"]) if both is not None else ()
+    if both is not None and len(pair) == 2:
+        ids = " and ".join(f"#{each.id}" for each in pair)
+        text = f"{text[: both.start()]}how far apart are {ids}{text[both.end() :]}"
+        remarks.append(f"'the two {both['what']}' are memories {pair[0].id} and {pair[1].id}.")
     last = None
     at = 0
     while True:
@@ -57,7 +66,10 @@ def with_objects_at_points(words: str, store: Vocabulary) -> Aside | None:
         rest = text[found.end() :].strip(" ?.!")
         if _ASKS_PLACE.match(text[: found.start()]) and not found["still"] and _is_time(rest):
             continue
-        memory = store.object_at(found["what"], (float(found["x"]), float(found["y"])), found["map"])
+        point = (float(found["x"]), float(found["y"]))
+        names = found["what"].split()
+        ends = (" ".join(names[start:]) for start in range(len(names)))  # The parked car is a car.
+        memory = next(filter(None, (store.object_at(end, point, found["map"]) for end in ends)), None)
         if memory is None:
             continue
         said = found[0]

@@ -33,7 +33,7 @@ _PAST = pattern(r"^(?:\w+ )?(?:did|was|were|had)\b")
 #: *Where is the table, and how many chairs are next to it*.
 _TWO_QUESTIONS = pattern(
     r"^(?P<first>[^?]+?)[?,]? and (?P<second>(?:where|when|how|what|which|is|are|was|were|has|have|did|do)\b"
-    r"[^?]*?\b(?P<pronoun>it|them|they|he|she)\b[^?]*)$"
+    r"[^?]*?\b(?P<pronoun>it|them|they|he|she|ones?)\b[^?]*)$"
 )
 
 
@@ -79,6 +79,9 @@ def with_repeated_name(words: str, store: Vocabulary) -> Aside | None:
         return None
     name = f"the {known}"
     second = re.sub(rf"\b{pronoun}\b", name, found["second"])
+    if pronoun.lower() in ("one", "ones"):
+        name = head_of(known, store) or known
+        second = _THE_ONE.sub(rf"\g<start> {name}", found["second"])
     return Aside(f"{found['first']}? {second}", f"'{pronoun}' was read as '{name}'.")
 
 

@@ -125,6 +125,8 @@ def _stands_alone(chunks: Sequence[Chunk]) -> bool:
     words = [chunk.kind for chunk in chunks if chunk.kind not in ("ALL", "DET", "FILLER", "OF")]
     if "COUNT" in words and words[words.index("COUNT") + 1 :][:1] not in (["NOUN"], ["ANYTHING"]):
         return False
+    if any(chunk.text.lower() in ("one", "ones") for chunk in chunks):
+        return False  # "Where is the red one" needs the noun of the other question.
     return "NOUN" in kinds or (bool(kinds & {"ANYTHING", "WHAT"}) and not kinds & {"HERE", "THERE", "THIS"})
 
 

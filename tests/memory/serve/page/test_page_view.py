@@ -151,7 +151,8 @@ def test_no_number_of_the_grid_lies_on_the_scale_bar(visit: Any) -> None:
         window.rows = [];
         const write = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-            if (this.canvas.matches(".grid") && x === 4 && this.textBaseline === "bottom") window.rows.push(y);
+            const number = this.canvas.matches(".grid") && x === 4;
+            if (number && this.textBaseline === "bottom") window.rows.push(y);
             return write.call(this, text, x, y);
         };
     }""")
