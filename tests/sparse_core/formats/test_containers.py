@@ -194,3 +194,13 @@ def test_public_names() -> None:
     for name in [*(target.__name__ for target in FORMATS), "SparseMatrix", "Description", "choose_format"]:
         assert name in sparse_core.formats.__all__
         assert hasattr(sparse_core.formats, name)
+
+
+@pytest.mark.parametrize("block_size", [(2, 3), (32, 48)])
+def test_blocks_of_any_size_transpose(block_size: tuple[int, int]) -> None:
+    dense = torch.arange(1.0, 96 * 96 + 1).reshape(96, 96)
+    transposed = BSR.from_dense(dense, block_size=block_size).T
+    transposed.validate()
+    assert transposed.values.is_contiguous()
+    assert transposed.block_size == block_size[::-1]
+    assert torch.equal(transposed.to_dense(), dense.T)

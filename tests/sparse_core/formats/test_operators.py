@@ -12,7 +12,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
+from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix, algebra
+from sparse_core.formats.indexing import pointers_from_rows, transpose_structure
 
 FORMATS: list[tuple[type[SparseMatrix], dict[str, Any]]] = [
     (COO, {}),
@@ -251,3 +252,28 @@ def test_sums_and_products_of_shapes_with_more_than_2_63_cells() -> None:
     assert total.col.tolist() == [5, 6, 2**61, 7]
     assert total.values.tolist() == [2, 20, 11, 3]
     assert (product.col.tolist(), product.values.tolist()) == ([2**61], [10])
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (300, 200)])
+def test_scipy_and_torch_merge_two_structures_alike(shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(sum(shape))
+    left, right = (CSR.from_dense((torch.rand(shape, generator=generator) < 0.4).float()) for _ in range(2))
+    for found, expected in (
+        (algebra._merge_by_scipy(left, right), algebra._merge(left, right)),
+        (algebra._match_by_scipy(left, right), algebra._match(left, right)),
+        (transpose_structure(left.row_ptr, left.col, shape[1]), _sorted_transpose(left)),
+    ):
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.dtype == theirs.dtype
+            assert torch.equal(ours, theirs)
+
+
+def _sorted_transpose(matrix: CSR) -> tuple[Tensor, Tensor, Tensor]:
+    col, order = torch.sort(matrix.col, stable=True)
+    rows = matrix.row_indices()[order]
+    return pointers_from_rows(col, matrix.shape[1]), rows, order.to(matrix.index_dtype)
+
+
+def test_sums_keep_entries_that_cancel() -> None:
+    matrix = CSR.from_dense(torch.eye(3))
+    assert (matrix - matrix).values.tolist() == [0, 0, 0]
