@@ -121,7 +121,9 @@ def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
     dim = shape.dim
     if isinstance(v, Tensor) and v.shape != k.shape:
         raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
-    if not SMALLEST_DIM <= dim <= LARGEST_DIM or dim % DIM_STEP:
+    if dim > LARGEST_DIM:
+        raise ValueError(f"dim must be at most {LARGEST_DIM}, got {dim}")
+    if dim < SMALLEST_DIM or dim % DIM_STEP:
         raise ValueError(
             f"dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM}, got {dim}"
         )

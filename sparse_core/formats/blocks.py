@@ -10,9 +10,9 @@ from sparse_core.formats.indexing import expand_pointers, rank_within_rows
 
 def block_dimensions(block_size: int | tuple[int, int]) -> tuple[int, int]:
     """Return rows and columns of a block."""
-    given = (block_size, block_size) if isinstance(block_size, int) else block_size
+    given = (block_size, block_size) if isinstance(block_size, int | float) else tuple(block_size)
     sizes = tuple(int(size) for size in given)
-    if len(sizes) != 2 or min(sizes) < 1:
+    if len(sizes) != 2 or min(sizes) < 1 or sizes != given:
         raise ValueError(f"block_size must be one or two numbers of at least 1, got {block_size!r}")
     return sizes[0], sizes[1]
 

@@ -53,7 +53,8 @@ def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
     """Raise unless ``dense`` is a strided floating or complex tensor on ``device``."""
     if not isinstance(dense, Tensor) or dense.layout != torch.strided:
         found = f"a tensor of layout {dense.layout}" if isinstance(dense, Tensor) else type(dense).__name__
-        raise TypeError(f"{name} must be a dense tensor, got {found}: convert it with torch.as_tensor")
+        how = "CSR.from_torch, or .to_dense()" if isinstance(dense, Tensor) else "torch.as_tensor"
+        raise TypeError(f"{name} must be a dense tensor, got {found}: convert it with {how}")
     if dense.dtype not in VALUE_DTYPES:
         raise TypeError(
             f"{name} must be floating or complex, got {dense.dtype}: convert it with .to(float32)"
