@@ -20,6 +20,7 @@ from sparse_core.formats.indexing import (
     pointers_from_rows,
     scatter_values,
     scipy_can_read,
+    true_positions,
 )
 from sparse_core.kernels.autocast import without_autocast
 
@@ -163,9 +164,13 @@ def at_entries(matrix: SparseMatrix, dense: Tensor, operation: Callable[[Tensor,
     return csr.with_values(operation(csr.values, full[csr.row_indices().long(), csr.col.long()]))
 
 
-def take_rows(matrix: SparseMatrix, rows: Tensor) -> CSR:
-    """Return the given rows in order; (count,) int64 inside the matrix, repeats allowed."""
+def take_rows(matrix: SparseMatrix, rows: Tensor | range) -> CSR:
+    """Return the given rows in order; a range, or (count,) int64, inside the matrix; repeats allowed."""
     csr = matrix.to(CSR)
+    if isinstance(rows, range):
+        if rows.step == 1:
+            return _cut_rows(csr, rows)
+        rows = torch.tensor(rows, device=csr.device, dtype=torch.int64)
     lengths = csr.row_lengths().long().index_select(0, rows)
     row_ptr = pointers_from_lengths(lengths, torch.int64)
     first = csr.row_ptr.long().index_select(0, rows) - row_ptr[:-1]
@@ -177,12 +182,37 @@ def take_rows(matrix: SparseMatrix, rows: Tensor) -> CSR:
     return CSR(row_ptr.to(dtype), csr.col.index_select(0, places).to(dtype), values, shape, validate=False)
 
 
+def _cut_rows(csr: CSR, rows: range) -> CSR:
+    """Return consecutive rows, copied."""
+    row_ptr = csr.row_ptr[rows.start : rows.start + len(rows) + 1]
+    if not len(rows):
+        row_ptr = csr.row_ptr.new_zeros(1)
+    first, last = (int(row_ptr[at]) for at in (0, -1))
+    col, values = csr.col[first:last], csr.values[first:last]
+    shape = (len(rows), csr.shape[1])
+    index = index_dtype_for(*shape, last - first)
+    return CSR((row_ptr - first).to(index), col.to(index, copy=True), values.clone(), shape, validate=False)
+
+
+def take_columns(matrix: SparseMatrix, columns: Tensor | range) -> CSR:
+    """Return the given columns in order; a range, or (count,) int64, inside the matrix; repeats allowed."""
+    csr = matrix.to(CSR)
+    if not isinstance(columns, range) or columns.step != 1:
+        return take_rows(csr.T, columns).T
+    kept = true_positions((csr.col >= columns.start) & (csr.col < columns.start + len(columns)))
+    shape = (csr.shape[0], len(columns))
+    index = index_dtype_for(*shape, len(kept))
+    row_ptr = torch.searchsorted(kept, csr.row_ptr.long(), out_int32=index == torch.int32)
+    col = (csr.col.index_select(0, kept) - columns.start).to(index)
+    return CSR(row_ptr, col, csr.values.index_select(0, kept), shape, validate=False)
+
+
 def diagonal(matrix: SparseMatrix, k: int) -> Tensor:
     """Return the k-th diagonal (length,), 0 where nothing is stored."""
     csr, (rows, columns) = matrix.to(CSR), matrix.shape
     length = max(0, min(rows + min(k, 0), columns - max(k, 0)))
     row = csr.row_indices().long()
-    entries = (csr.col - row == k).nonzero().squeeze(1)
+    entries = true_positions(csr.col - row == k)
     return scatter_values(
         csr.values.index_select(0, entries), row.index_select(0, entries) + min(k, 0), length
     )
@@ -199,4 +229,5 @@ operations.add = add
 operations.multiply = multiply
 operations.at_entries = at_entries
 operations.take_rows = take_rows
+operations.take_columns = take_columns
 operations.diagonal = diagonal

@@ -245,14 +245,10 @@ class BSR(SparseMatrix):
             )
 
     def _to_csr(self) -> CSR:
-        order, row = entries_by_row(self.row_ptr, self.col, self.block_size, self.shape)
-        block = torch.div(order, self.block_size[0] * self.block_size[1], rounding_mode="floor")
-        c = self.block_size[1]
-        column = self.col.long().index_select(0, block) * c + order % c
+        row_ptr, col, order = entries_by_row(self.row_ptr, self.col, self.block_size, self.shape)
         dtype = index_dtype_for(*self.shape, len(order))
         values = self.values.reshape(-1).index_select(0, order)
-        row_ptr = pointers_from_rows(row.to(dtype), self.shape[0])
-        return CSR(row_ptr, column.to(dtype), values, self.shape, validate=False)
+        return CSR(row_ptr.to(dtype), col.to(dtype), values, self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"row_ptr": self.row_ptr, "col": self.col}

@@ -92,6 +92,14 @@ def scipy_can_read(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def true_positions(mask: Tensor) -> Tensor:
+    """Return the positions of True in a mask (N,), (count,) int64."""
+    if scipy_can_read(mask):
+        # Several times as fast as torch's nonzero.
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.nonzero().squeeze(1)
+
+
 def ceil_div(count: int, step: int) -> int:
     """Return ``count / step``, rounded up."""
     return -(-count // step)

@@ -277,3 +277,13 @@ def _sorted_transpose(matrix: CSR) -> tuple[Tensor, Tensor, Tensor]:
 def test_sums_keep_entries_that_cancel() -> None:
     matrix = CSR.from_dense(torch.eye(3))
     assert (matrix - matrix).values.tolist() == [0, 0, 0]
+
+
+def test_slices_own_their_memory() -> None:
+    matrix = CSR.from_dense(torch.arange(1.0, 13).reshape(3, 4))
+    for part in (matrix[1:], matrix[:, 1:3], matrix[::2], matrix[2:1]):
+        part.validate()
+        part.values.zero_()
+    assert matrix.values.tolist() == list(range(1, 13))
+    assert matrix[2:1].shape == (0, 4)
+    assert matrix[:, 3:1].shape == (3, 0)
