@@ -16,6 +16,7 @@ from sparse_core.formats.indexing import (
     scatter_values,
     to_numpy,
     transpose_structure,
+    true_positions,
 )
 from sparse_core.formats.validation import (
     check_indices,
@@ -97,7 +98,7 @@ class CSR(SparseMatrix):
 
     def without_zeros(self) -> CSR:
         """Drop entries of value 0 (NaN stays)."""
-        kept = self.values.detach().ne(0).nonzero().squeeze(1)
+        kept = true_positions(self.values.detach().ne(0))
         rows = self.row_indices().index_select(0, kept)
         row_ptr = pointers_from_rows(rows, self.shape[0])
         col, values = self.col.index_select(0, kept), self.values.index_select(0, kept)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sparse_core.kernels import torch_internals
 from sparse_core.kernels.autocast import without_autocast
 
 
@@ -88,8 +89,10 @@ def to_numpy(tensor: Tensor) -> Any:
 
 
 def scipy_can_read(tensor: Tensor) -> bool:
-    """True if scipy can read the tensor now: on a CPU and not inside torch.compile."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    """True if scipy can read the tensor now: on a CPU, outside torch.compile and torch.func."""
+    if type(tensor) is not Tensor or tensor.device.type != "cpu":
+        return False
+    return not (torch.compiler.is_compiling() or torch_internals.transforms_active())
 
 
 def true_positions(mask: Tensor) -> Tensor:

@@ -287,3 +287,19 @@ def test_slices_own_their_memory() -> None:
     assert matrix.values.tolist() == list(range(1, 13))
     assert matrix[2:1].shape == (0, 4)
     assert matrix[:, 3:1].shape == (3, 0)
+
+
+def test_operators_under_transforms() -> None:
+    matrix = CSR.from_dense(torch.arange(1.0, 13, dtype=torch.float64).reshape(3, 4))
+    blocks = BSR.from_dense(matrix.to_dense(), block_size=2)
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "sum": lambda values: (matrix.with_values(values) + matrix).values,
+        "product": lambda values: (matrix.with_values(values) * matrix).values,
+        "columns": lambda values: matrix.with_values(values)[:, 1:3].values,
+        "diagonal": lambda values: matrix.with_values(values).diagonal(),
+        "blocks": lambda values: blocks.with_values(blocks.values * values[0]).to(CSR).values,
+        "zeros": lambda values: matrix.with_values(values).without_zeros().values,
+    }
+    for name, function in functions.items():
+        backward = torch.autograd.functional.jacobian(function, matrix.values)
+        assert torch.equal(torch.func.jacrev(function)(matrix.values), backward), name
