@@ -218,8 +218,9 @@ class SparseMatrix(Operators):
         ``build`` must not read the values.
         """
         if key not in self._structure_cache:
-            # Tensors made in inference mode cannot take part in autograd later.
-            with torch.inference_mode(False):
+            # Tensors made in inference mode or under a transform of torch.func would be useless later.
+            outside = torch_internals.outside_transforms(self._index_tensors().values())
+            with torch.inference_mode(False), outside:
                 self._structure_cache[key] = build()
         found: Plan = self._structure_cache[key]
         return found

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR, SparseMatrix
 from sparse_core.formats.validation import VALUE_DTYPES
+from sparse_core.kernels import torch_internals
 from sparse_core.kernels.gradients import needs_autograd
 
 #: Types that solvers and factorisations support.
@@ -64,7 +65,10 @@ def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
 
 
 def gradient_needed(*operands: SparseMatrix | Tensor) -> bool:
-    """True if autograd follows any of these matrices and tensors, backward or forward."""
+    """True if autograd or a transform of torch.func follows any of these matrices and tensors."""
+    if torch_internals.transforms_active():
+        # Only an autograd.Function gets tensors that kernels can read.
+        return True
     parts = [one._value_tensors() if isinstance(one, SparseMatrix) else (one,) for one in operands]
     return needs_autograd(*(tensor for tensors in parts for tensor in tensors))
 

@@ -12,6 +12,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from sparse_core.errors import ImplementationError
 from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix, algebra
 from sparse_core.formats.indexing import pointers_from_rows, transpose_structure
 
@@ -303,3 +304,23 @@ def test_operators_under_transforms() -> None:
     for name, function in functions.items():
         backward = torch.autograd.functional.jacobian(function, matrix.values)
         assert torch.equal(torch.func.jacrev(function)(matrix.values), backward), name
+
+
+@pytest.mark.parametrize("kind", [CSR, COO, BSR])
+def test_products_under_transforms(kind: type[SparseMatrix]) -> None:
+    matrix = kind.from_dense(torch.arange(1.0, 13, dtype=torch.float64).reshape(3, 4))
+    functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "vector": lambda values, x: (matrix.with_values(values) @ x[0]).square().sum(),
+        "matrix": lambda values, x: (matrix.with_values(values) @ x.T).square().sum(),
+        "transposed": lambda values, x: (x[:, :3] @ matrix.with_values(values)).square().sum(),
+    }
+    x = torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for name, function in functions.items():
+        found = torch.func.grad(function, argnums=(0, 1))(matrix.values, x)
+        # The plans that the transform cached serve plain calls.
+        inputs = matrix.values.clone().requires_grad_(), x.clone().requires_grad_()
+        expected = torch.autograd.grad(function(*inputs), inputs)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, msg=name)
+    with pytest.raises(ImplementationError, match=r"no transform of torch\.func"):
+        torch.func.grad(lambda values: (matrix.with_values(values) @ matrix.T).sum())(matrix.values)
