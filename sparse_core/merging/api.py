@@ -77,13 +77,15 @@ def merge(
         Merged tensors by name, in the base's types.
 
     Raises:
-        TypeError: a vector is a module.
+        TypeError: a vector is a module, or ``vectors`` is a single one instead of a list.
         ValueError: unknown method, no vectors, other tensors or shapes, numbers out of range, a density,
             gamma or epsilon for a method without one, NaN or infinity, or a mapping that is closer to the
             base than to zero: it holds a model, not deltas.
     """
     chosen = find_method(method)
     before = state_of(base, "the base")
+    if isinstance(vectors, TaskVector | Mapping | nn.Module):
+        raise TypeError(f"vectors must be a list, got one {type(vectors).__name__}: pass [vector]")
     deltas = [_deltas_of(vector, number) for number, vector in enumerate(vectors)]
     _check_count(chosen, len(deltas))
     _check_vectors(before, deltas)

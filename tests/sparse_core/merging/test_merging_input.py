@@ -83,5 +83,7 @@ def test_tuned_models_are_no_vectors() -> None:
     with pytest.raises(TypeError, match=r"vector 0 is a model: pass TaskVector.between"):
         merge(base, [torch.nn.Linear(8, 16)])  # type: ignore[list-item]
     # A task vector is never checked, and neither are few numbers.
+    with pytest.raises(TypeError, match=r"vectors must be a list, got one TaskVector: pass \[vector\]"):
+        merge(base, TaskVector(tuned))  # type: ignore[arg-type]
     torch.testing.assert_close(merge(base, [TaskVector(tuned)], weight=1.0)["w"], base["w"] + tuned["w"])
     assert merge({"w": torch.ones(2)}, [{"w": torch.ones(2)}], weight=1.0)["w"].tolist() == [2, 2]
