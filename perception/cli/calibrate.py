@@ -67,6 +67,13 @@ def run(options: argparse.Namespace) -> int:
     own = {names.get(name, name): name for name in detector.config.head.classes}
     _check_classes(sizes, own)
     fits = _fit(detector, data_set, names, sizes, thresholds=options.thresholds)
+    if not (fits.offsets_m or fits.maps or fits.choices):
+        raise ValueError(
+            f"no size, score or threshold could be improved on {fits.frames} labelled frames, so"
+            f" {options.out} was not written. Use frames with about ten detected boxes per class, and check"
+            " with --rename that labels and weights name classes alike. If they do, the weights need no"
+            " calibration."
+        )
     save_calibrated(
         options.weights,
         options.out,

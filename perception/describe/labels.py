@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from perception.class_names import mapped_classes
 from perception.data.own import LabelPart, OwnDataSet
-from perception.data.own.labels import Array, truth_of
+from perception.data.own.labels import Array, truth_of, without_nameless
 from perception.describe.evidence import Evidence, Surety
 from perception.doctor.check_missing import LEAST_HEADINGS
 from perception.doctor.examine import DEFAULT_CLASSES
@@ -218,7 +218,7 @@ def _all_boxes(data_set: OwnDataSet) -> tuple[dict[str, list[str]], Array, list[
     rows, unreadable, skipped = [np.zeros((0, 7))], [], Counter[str]()
     for frame_id in sorted(reader.frame_ids()):
         try:
-            written = reader.read(frame_id)
+            written = without_nameless(reader.read(frame_id))
             boxes = truth_of(written, part, data_set.description.scans.transform, {}).boxes
         except DataError as error:
             unreadable.append(str(error))

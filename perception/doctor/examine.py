@@ -16,6 +16,7 @@ from perception.checkpoints.weights import load_weights
 from perception.config import PillarConfig
 from perception.data import CameraCalibration, DataSet, Frame, open_data_set
 from perception.data.own import OwnDataSet
+from perception.data.own.labels import EMPTY_CLASS
 from perception.data.types import SEPARATE_SPLITS
 from perception.doctor.check_classes import check_trained_classes
 from perception.doctor.check_labels import check_labels
@@ -189,17 +190,17 @@ def _unreadable_findings(unreadable: Sequence[tuple[str, DataError]]) -> list[Fi
 
 
 def _skipped_findings(skipped: Sequence[tuple[str, str]]) -> list[Finding]:
-    fix = "Nothing to do if you do not need them."
-    return [
-        Finding(
-            "info",
-            "skipped",
-            f"{count} label entries were skipped: {why}.",
-            fix,
-            tuple(dict.fromkeys(name for other, name in skipped if other == why)),
-        )
-        for why, count in Counter(why for why, _ in skipped).items()
-    ]
+    findings = []
+    for why, count in Counter(why for why, _ in skipped).items():
+        message = f"{count} label entries were skipped: {why}."
+        frames = tuple(dict.fromkeys(name for other, name in skipped if other == why))
+        if why == EMPTY_CLASS:
+            fix = "Write the class of these labels, or delete them."
+            findings.append(Finding("warning", "skipped", message, fix, frames))
+        else:
+            fix = "Nothing to do if you do not need them."
+            findings.append(Finding("info", "skipped", message, fix, frames))
+    return findings
 
 
 def _judge(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparse_core.attention.patterns.pattern import BlockPattern
-from sparse_core.attention.scores import ScoreFunction
+from sparse_core.attention.scores import ScoreFunction, check_score_heads
 
 AttentionImpl = Literal["auto", "reference", "triton", "cuda", "cpu", "vendor", "fa4"]
 """``"cuda"``: CUDA forward kernel for Hopper, Triton backward; ``"cpu"``: keys gathered for tiles of queries;
@@ -121,7 +121,9 @@ def check_operands(q: Tensor, k: Tensor, v: Tensor) -> AttentionShape:
     dim = shape.dim
     if isinstance(v, Tensor) and v.shape != k.shape:
         raise ValueError(f"v must have the shape of k {tuple(k.shape)}, got {tuple(v.shape)}")
-    if not SMALLEST_DIM <= dim <= LARGEST_DIM or dim % DIM_STEP:
+    if dim > LARGEST_DIM:
+        raise ValueError(f"dim must be at most {LARGEST_DIM}, got {dim}")
+    if dim < SMALLEST_DIM or dim % DIM_STEP:
         raise ValueError(
             f"dim must be a multiple of {DIM_STEP} from {SMALLEST_DIM} to {LARGEST_DIM}, got {dim}"
         )
@@ -196,6 +198,7 @@ def check_options(
     """Check the options and the pattern; return the options with int64 lengths."""
     check_pattern(pattern, shape, device)
     check_dropout(options.dropout_p, options.seed)
+    check_score_heads(options.score_mod, shape.heads)
     queries, keys = options.query_lengths, options.key_lengths
     queries = check_ragged(queries, shape.batch, shape.query_length, device, name="query_lengths")
     keys = check_ragged(keys, shape.batch, shape.key_length, device, name="key_lengths")

@@ -14,6 +14,21 @@ from torch import Tensor
 #: ``function(scores, batch, head, query, key) -> scores``.
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
+#: Name of the attribute of a score function that holds its number of query heads.
+_HEADS = "sparse_core_heads"
+
+
+def check_score_heads(function: ScoreFunction | None, heads: int) -> None:
+    """Raise ``ValueError`` if a function of this module was made for another number of query heads."""
+    made_for = getattr(function, _HEADS, heads)
+    if made_for != heads:
+        raise ValueError(f"score_mod was made for {made_for} heads but q has {heads}: make it for {heads}")
+
+
+def _for_heads(function: ScoreFunction, heads: int) -> ScoreFunction:
+    setattr(function, _HEADS, heads)
+    return function
+
 
 def alibi(heads: int, *, device: torch.device | str | None = None) -> ScoreFunction:
     """Return a function that lowers each score by distance times a slope of the head (Press et al. 2022).
@@ -36,7 +51,7 @@ def alibi(heads: int, *, device: torch.device | str | None = None) -> ScoreFunct
     def lowered(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return scores - table[head] * (query - key).abs()
 
-    return lowered
+    return _for_heads(lowered, heads)
 
 
 def relative_positions(table: Tensor) -> ScoreFunction:
@@ -56,7 +71,7 @@ def relative_positions(table: Tensor) -> ScoreFunction:
     def added(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return scores + table[head, (key - query).clamp(-reach, reach) + reach]
 
-    return added
+    return _for_heads(added, len(table))
 
 
 def soft_cap(limit: float) -> ScoreFunction:

@@ -18,7 +18,7 @@ class MatrixOperations:
 
     Attributes:
         matmul: ``left @ right``, at least one of which is a matrix; ``NotImplemented`` for other types.
-        add, multiply, at_entries, take_rows, diagonal: of :mod:`sparse_core.formats.algebra`.
+        add, multiply, at_entries, take_rows, take_columns, diagonal: of :mod:`sparse_core.formats.algebra`.
         from_dense, from_scipy, from_torch: of :mod:`sparse_core.formats.convert`.
         describe: of :mod:`sparse_core.formats.summary.describe`.
     """
@@ -27,7 +27,8 @@ class MatrixOperations:
     add: Callable[[Any, Any], Any]
     multiply: Callable[[Any, Any], Any]
     at_entries: Callable[[Any, Tensor, Callable[[Tensor, Tensor], Tensor]], Any]
-    take_rows: Callable[[Any, Tensor], Any]
+    take_rows: Callable[[Any, Tensor | range], Any]
+    take_columns: Callable[[Any, Tensor | range], Any]
     diagonal: Callable[[Any, int], Tensor]
     from_dense: Callable[[Any], Any]
     from_scipy: Callable[[Any], Any]

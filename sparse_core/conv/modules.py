@@ -59,7 +59,7 @@ class _SparseConvolution(nn.Module):
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
         """Map features (M, C_in) at M cells to (M', C_out) at M' cells."""
-        check_sparse(inputs)
+        check_sparse(inputs, self.dimensions)
         if self.impl == "vendor":
             return self._forward_vendor(inputs)
         table, outputs = self.tables(inputs)
@@ -138,13 +138,16 @@ def _check_numbers(value: object, dimensions: int, name: str) -> None:
         raise TypeError(f"{name} must be a whole number or {dimensions} of them, got {value!r}")
 
 
-def check_sparse(inputs: object) -> None:
-    """Raise ``TypeError`` unless a layer's input is a :class:`SparseTensor`."""
+def check_sparse(inputs: object, dimensions: int) -> None:
+    """Raise unless a layer's input is a :class:`SparseTensor` with this number of spatial dimensions."""
     if not isinstance(inputs, SparseTensor):
         raise TypeError(
             f"the input must be a SparseTensor, got {type(inputs).__name__}: make one with"
             " SparseTensor.from_table(features, build_table(cells, shape), batch_size=...)"
         )
+    found = len(inputs.spatial_shape)
+    if found != dimensions:
+        raise ValueError(f"this layer is {dimensions}-D but the input is {found}-D, {inputs.spatial_shape}")
 
 
 class SubmanifoldConv2d(_SparseConvolution):
@@ -239,7 +242,7 @@ class SparseInverseConv2d(_SparseConvolution):
             ValueError: no ``target``, or ``inputs`` has other cells than the strided layer makes of it.
             ImplementationError: ``impl="vendor"``.
         """
-        check_sparse(inputs)
+        check_sparse(inputs, self.dimensions)
         if target is None:
             raise ValueError("target is missing: pass the input tensor of the strided layer")
         if self.impl == "vendor":

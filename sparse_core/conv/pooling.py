@@ -33,7 +33,7 @@ class _SparsePool(nn.Module):
 
     def forward(self, inputs: SparseTensor) -> SparseTensor:
         """Map features (M, C) at M cells to (M', C) at every window that holds an active cell."""
-        check_sparse(inputs)
+        check_sparse(inputs, self.dimensions)
         table, outputs = inputs.strided_table(
             self.kernel_size, self.stride, self.padding, dilation=self.dilation
         )

@@ -27,6 +27,15 @@ def index_dtype_for(*sizes: int) -> torch.dtype:
     return torch.int32 if max(sizes, default=0) <= torch.iinfo(torch.int32).max else torch.int64
 
 
+def _device_named(name: str | torch.device) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ValueError(
+            f"{name!r} is no device: give a device such as 'cuda', a dtype, or a format class such as CSR"
+        ) from None
+
+
 class SparseMatrix(Operators):
     """A sparse matrix of ``shape[0]`` rows and ``shape[1]`` columns.
 
@@ -209,8 +218,9 @@ class SparseMatrix(Operators):
         ``build`` must not read the values.
         """
         if key not in self._structure_cache:
-            # Tensors made in inference mode cannot take part in autograd later.
-            with torch.inference_mode(False):
+            # Tensors made in inference mode or under a transform of torch.func would be useless later.
+            outside = torch_internals.outside_transforms(self._index_tensors().values())
+            with torch.inference_mode(False), outside:
                 self._structure_cache[key] = build()
         found: Plan = self._structure_cache[key]
         return found
@@ -299,7 +309,7 @@ class SparseMatrix(Operators):
 
         Raises:
             TypeError: ``target`` is none of these, or the format has no such option.
-            ValueError: the format cannot hold the matrix.
+            ValueError: the format cannot hold the matrix, or no device has this name.
         """
         if isinstance(target, type) and issubclass(target, SparseMatrix):
             return target._from_matrix(self, options)
@@ -308,7 +318,7 @@ class SparseMatrix(Operators):
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(self.values.to(target))
         if isinstance(target, str | torch.device):
-            device = torch.device(target)
+            device = _device_named(target)
             same = device == self.device or (device.type == self.device.type and device.index is None)
             return self if same else self._moved(device)
         raise TypeError(f"expected a format class, a device or a dtype, got {target!r}")

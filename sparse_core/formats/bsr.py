@@ -18,6 +18,7 @@ from sparse_core.formats.indexing import (
     pointers_from_rows,
     scatter_values,
     to_numpy,
+    transpose_structure,
 )
 from sparse_core.formats.validation import (
     check_indices,
@@ -31,6 +32,9 @@ from sparse_core.formats.validation import (
     require_dense,
     row_finder,
 )
+
+#: Scalars of a block from which a CPU reorders and transposes in one pass, instead of two.
+_LARGE_BLOCK = 1024
 
 
 class BSR(SparseMatrix):
@@ -105,15 +109,17 @@ class BSR(SparseMatrix):
     def T(self) -> BSR:
         """Transposed matrix: transposed and sorted blocks, in an order that is cached."""
         row_ptr, col, order, cache = self.cached("transpose", self._plan_transpose)
-        values = self.values.index_select(0, order).transpose(1, 2).contiguous()
+        blocks = self.values
+        if blocks.device.type == "cpu" and blocks[0:1].numel() >= _LARGE_BLOCK:
+            values = blocks.transpose(1, 2).index_select(0, order)
+        else:
+            values = blocks.index_select(0, order).transpose(1, 2).contiguous()
         transposed = BSR(row_ptr, col, values, (self.shape[1], self.shape[0]), validate=False)
         transposed._structure_cache = cache
         return transposed
 
     def _plan_transpose(self) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
-        col, order = torch.sort(self.col, stable=True)
-        block_row = expand_pointers(self.row_ptr, len(col)).index_select(0, order)
-        return pointers_from_rows(col, self.block_shape[1]), block_row, order, {}
+        return (*transpose_structure(self.row_ptr, self.col, self.block_shape[1]), {})
 
     def row_lengths(self) -> Tensor:
         """Return the scalars of stored blocks inside the matrix, by row, (M,) int64."""
@@ -239,14 +245,10 @@ class BSR(SparseMatrix):
             )
 
     def _to_csr(self) -> CSR:
-        order, row = entries_by_row(self.row_ptr, self.col, self.block_size, self.shape)
-        block = torch.div(order, self.block_size[0] * self.block_size[1], rounding_mode="floor")
-        c = self.block_size[1]
-        column = self.col.long().index_select(0, block) * c + order % c
+        row_ptr, col, order = entries_by_row(self.row_ptr, self.col, self.block_size, self.shape)
         dtype = index_dtype_for(*self.shape, len(order))
         values = self.values.reshape(-1).index_select(0, order)
-        row_ptr = pointers_from_rows(row.to(dtype), self.shape[0])
-        return CSR(row_ptr, column.to(dtype), values, self.shape, validate=False)
+        return CSR(row_ptr.to(dtype), col.to(dtype), values, self.shape, validate=False)
 
     def _index_tensors(self) -> dict[str, Tensor]:
         return {"row_ptr": self.row_ptr, "col": self.col}

@@ -14,7 +14,7 @@ from sparse_core.formats.blocks import scalar_places
 from sparse_core.formats.bsr import BSR
 from sparse_core.formats.coo import COO, are_sorted
 from sparse_core.formats.csr import CSR
-from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows
+from sparse_core.formats.indexing import expand_pointers, narrow, pointers_from_rows, true_positions
 from sparse_core.formats.validation import can_read, check_pointers, check_size, require_dense, rises
 
 
@@ -28,7 +28,7 @@ def csr_from_dense(dense: Any) -> CSR:
     rows, columns = dense.shape
     # Flat positions are sorted by (row, column).
     flat = dense.reshape(-1)
-    places = flat.detach().ne(0).nonzero().squeeze(1)
+    places = true_positions(flat.detach().ne(0))
     dtype = index_dtype_for(rows, columns, len(places))
     row = torch.div(places, max(columns, 1), rounding_mode="floor").to(dtype)
     col = (places % max(columns, 1)).to(dtype)

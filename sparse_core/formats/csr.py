@@ -10,7 +10,14 @@ from torch import Tensor
 from typing_extensions import Self
 
 from sparse_core.formats.base import SparseMatrix, index_dtype_for
-from sparse_core.formats.indexing import expand_pointers, pointers_from_rows, scatter_values, to_numpy
+from sparse_core.formats.indexing import (
+    expand_pointers,
+    pointers_from_rows,
+    scatter_values,
+    to_numpy,
+    transpose_structure,
+    true_positions,
+)
 from sparse_core.formats.validation import (
     check_indices,
     check_pointers,
@@ -73,10 +80,7 @@ class CSR(SparseMatrix):
         return self.cached("transpose", self._plan_transpose)[2]
 
     def _plan_transpose(self) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
-        col, order = torch.sort(self.col, stable=True)
-        rows = expand_pointers(self.row_ptr, self.nnz).index_select(0, order)
-        row_ptr = pointers_from_rows(col, self.shape[1])
-        return row_ptr, rows, order.to(self.index_dtype), {}
+        return (*transpose_structure(self.row_ptr, self.col, self.shape[1]), {})
 
     def row_lengths(self) -> Tensor:
         """Return the stored entries of each row, (M,) of the index type."""
@@ -94,7 +98,7 @@ class CSR(SparseMatrix):
 
     def without_zeros(self) -> CSR:
         """Drop entries of value 0 (NaN stays)."""
-        kept = self.values.detach().ne(0).nonzero().squeeze(1)
+        kept = true_positions(self.values.detach().ne(0))
         rows = self.row_indices().index_select(0, kept)
         row_ptr = pointers_from_rows(rows, self.shape[0])
         col, values = self.col.index_select(0, kept), self.values.index_select(0, kept)

@@ -12,7 +12,13 @@ from sparse_core.formats.base import SparseMatrix, index_dtype_for
 from sparse_core.formats.coo import COO
 from sparse_core.formats.csr import CSR
 from sparse_core.formats.ell import ELL
-from sparse_core.formats.indexing import concatenate, narrow, pointers_from_rows, rank_within_rows
+from sparse_core.formats.indexing import (
+    concatenate,
+    narrow,
+    pointers_from_rows,
+    rank_within_rows,
+    true_positions,
+)
 
 
 class HYB(SparseMatrix):
@@ -110,7 +116,7 @@ class HYB(SparseMatrix):
         width = _width(csr.row_lengths(), quantile)
         row = csr.row_indices()
         inside = rank_within_rows(csr.row_ptr, row) < width
-        kept, rest = inside.nonzero().squeeze(1), (~inside).nonzero().squeeze(1)
+        kept, rest = true_positions(inside), true_positions(~inside)
         kept_rows = row.index_select(0, kept)
         row_ptr = pointers_from_rows(kept_rows, csr.shape[0])
         col, values = csr.col.index_select(0, kept), csr.values.index_select(0, kept)

@@ -144,7 +144,7 @@ class Operators(ABC):
         if rows != slice(None) if isinstance(rows, slice) else True:
             found = operations.take_rows(found, _to_indices(rows, self.shape[0], found.device))
         if columns != slice(None) if isinstance(columns, slice) else True:
-            found = operations.take_rows(found.T, _to_indices(columns, self.shape[1], found.device)).T
+            found = operations.take_columns(found, _to_indices(columns, self.shape[1], found.device))
         named = [_is_integer(rows), _is_integer(columns)]
         if not any(named):
             return found
@@ -195,14 +195,15 @@ def _is_integer(part: object) -> bool:
     return isinstance(part, numbers.Integral) and not isinstance(part, bool)
 
 
-def _to_indices(part: Any, size: int, device: torch.device) -> Tensor:
-    # Convert an integer, a slice or a list to (count,) int64 indices.
+def _to_indices(part: Any, size: int, device: torch.device) -> Tensor | range:
+    # Convert an integer or a slice to a range, a list to (count,) int64 indices.
     if isinstance(part, slice):
-        begin, end, step = part.indices(size)
-        return torch.tensor(range(begin, end, step), device=device, dtype=torch.int64)
+        return range(*part.indices(size))
     if _is_integer(part):
-        part = [int(part)]
-    elif not isinstance(part, Tensor | list):
+        if not -size <= part < size:
+            raise IndexError(f"index {int(part)} is outside -{size}..{size - 1}")
+        return range(int(part) % size, int(part) % size + 1)
+    if not isinstance(part, Tensor | list):
         raise TypeError(f"expected an integer, a slice, a tensor or a list, got {type(part).__name__}")
     index = torch.as_tensor(part, device=device)
     if index.dtype == torch.bool:

@@ -6,11 +6,13 @@ of torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
 
@@ -32,6 +34,17 @@ autocast_active: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
 #: A context in which subclasses of tensors do not intercept functions of torch.
 ignore_subclasses = torch._C.DisableTorchFunctionSubclass
+
+
+def outside_transforms(tensors: Iterable[Tensor]) -> AbstractContextManager[Any]:
+    """Return a context in which transforms of ``torch.func`` do not follow results of ``tensors``.
+
+    The context has no effect if a transform made one of the tensors.
+    """
+    if not transforms_active() or any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
+        return nullcontext()
+    context: AbstractContextManager[Any] = temporarily_clear_interpreter_stack()
+    return context
 
 
 def forward_mode_active() -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparse_core.formats import CSR, SparseMatrix
 from sparse_core.formats.validation import VALUE_DTYPES
+from sparse_core.kernels import torch_internals
 from sparse_core.kernels.gradients import needs_autograd
 
 #: Types that solvers and factorisations support.
@@ -53,7 +54,8 @@ def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
     """Raise unless ``dense`` is a strided floating or complex tensor on ``device``."""
     if not isinstance(dense, Tensor) or dense.layout != torch.strided:
         found = f"a tensor of layout {dense.layout}" if isinstance(dense, Tensor) else type(dense).__name__
-        raise TypeError(f"{name} must be a dense tensor, got {found}: convert it with torch.as_tensor")
+        how = "CSR.from_torch, or .to_dense()" if isinstance(dense, Tensor) else "torch.as_tensor"
+        raise TypeError(f"{name} must be a dense tensor, got {found}: convert it with {how}")
     if dense.dtype not in VALUE_DTYPES:
         raise TypeError(
             f"{name} must be floating or complex, got {dense.dtype}: convert it with .to(float32)"
@@ -63,7 +65,10 @@ def check_dense(dense: Tensor, name: str, device: torch.device) -> None:
 
 
 def gradient_needed(*operands: SparseMatrix | Tensor) -> bool:
-    """True if autograd follows any of these matrices and tensors, backward or forward."""
+    """True if autograd or a transform of torch.func follows any of these matrices and tensors."""
+    if torch_internals.transforms_active():
+        # Only an autograd.Function gets tensors that kernels can read.
+        return True
     parts = [one._value_tensors() if isinstance(one, SparseMatrix) else (one,) for one in operands]
     return needs_autograd(*(tensor for tensors in parts for tensor in tensors))
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sparse_core.merging.arithmetic.pieces import Delta, compute_dtype
 from sparse_core.merging.arithmetic.sums import Share, merge_tensor
 from sparse_core.merging.arithmetic.tensor import merge_one
-from sparse_core.merging.methods import Method, find_method
+from sparse_core.merging.methods import METHODS, Method, find_method
 from sparse_core.merging.rules import Elect, Rescale, Rule, read_options, read_rescale
 from sparse_core.merging.task_vector import State, TaskVector, check_same_tensors, state_of
 
@@ -58,8 +58,8 @@ def merge(
         vectors: from :meth:`TaskVector.between`, or deltas by name; not the tuned models themselves.
         method: see above.
         weight: one for all vectors, or one for each.
-        density: share of each delta to keep, in (0, 1]; one for all or for each. For ``ties``, ``dare*``,
-            ``breadcrumbs*`` and ``della*``.
+        density: share of each delta to keep, in (0, 1]; one for all or for each. Only for ``ties``,
+            ``dare*``, ``breadcrumbs*`` and ``della*``.
         seed: seed of the random shares of ``dare*`` and ``della*``.
         scale: factor of the merged delta (lambda).
         normalize: divide by the weights that took part; by default for ``ties``, ``della`` and ``linear``.
@@ -77,18 +77,22 @@ def merge(
         Merged tensors by name, in the base's types.
 
     Raises:
-        TypeError: a vector is a module.
-        ValueError: unknown method, no vectors, other tensors or shapes, numbers out of range, NaN or
-            infinity, or a mapping that is closer to the base than to zero: it holds a model, not deltas.
+        TypeError: a vector is a module, or ``vectors`` is a single one instead of a list.
+        ValueError: unknown method, no vectors, other tensors or shapes, numbers out of range, a density,
+            gamma or epsilon for a method without one, NaN or infinity, or a mapping that is closer to the
+            base than to zero: it holds a model, not deltas.
     """
     chosen = find_method(method)
     before = state_of(base, "the base")
+    if isinstance(vectors, TaskVector | Mapping | nn.Module):
+        raise TypeError(f"vectors must be a list, got one {type(vectors).__name__}: pass [vector]")
     deltas = [_deltas_of(vector, number) for number, vector in enumerate(vectors)]
     _check_count(chosen, len(deltas))
     _check_vectors(before, deltas)
     for number, vector in enumerate(vectors):
         if not isinstance(vector, TaskVector):
             _check_no_model(before, deltas[number], number)
+    _check_parameters(chosen, density=(density, 1.0), gamma=(gamma, 0.01), epsilon=(epsilon, 0.15))
     settings = _vector_settings(len(deltas), weight, density, gamma, epsilon)
     if elect not in ("mass", "count"):
         raise ValueError(f"elect must be 'mass' or 'count', got {elect!r}")
@@ -188,6 +192,15 @@ def _check_count(method: Method, count: int) -> None:
         wanted = {(1, 1): "one vector", (1, None): "vectors", (2, 2): "two vectors"}
         needs = wanted.get((method.least, method.most), f"{method.least} vectors or more")
         raise ValueError(f"{method.name} needs {needs}, got {count}")
+
+
+def _check_parameters(method: Method, **given: tuple[float | Sequence[float], float]) -> None:
+    """Raise ``ValueError`` if a parameter (value, default) has no meaning for the method."""
+    for name, (value, default) in given.items():
+        if name in method.parameters or value == default:
+            continue
+        having = ", ".join(other.name for other in METHODS.values() if name in other.parameters)
+        raise ValueError(f"{method.name} has no {name}: leave it out, or use a method that has one: {having}")
 
 
 def _check_vectors(base: Mapping[str, Tensor], deltas: Sequence[Mapping[str, Tensor]]) -> None:

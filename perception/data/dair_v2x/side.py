@@ -17,7 +17,7 @@ import numpy.typing as npt
 from perception.data.camera import CameraCalibration
 from perception.data.dair_v2x.files import INFO, PAIRS, ROADSIDE, SCANS, VEHICLE, SideFiles
 from perception.data.own.check import check_files
-from perception.data.own.labels import WrittenLabels
+from perception.data.own.labels import WrittenLabels, without_nameless
 from perception.data.projection import in_image
 from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
@@ -179,7 +179,7 @@ class DairV2xSide(DataSet):
 
 def _read_labels(files: SideFiles, frame_id: str) -> WrittenLabels | DataError:
     try:
-        return files.labels.read(frame_id)
+        return without_nameless(files.labels.read(frame_id))
     except DataError as error:
         # The scan is still usable; access to the boxes raises the error.
         return error

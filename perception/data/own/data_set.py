@@ -13,7 +13,13 @@ import numpy as np
 from perception.data.own.check import check_files
 from perception.data.own.description import DESCRIPTION_NAME, Description, LabelPart, read_description
 from perception.data.own.formats import format_named
-from perception.data.own.labels import LabelFormat, WrittenLabels, truth_of, vertical_axis
+from perception.data.own.labels import (
+    LabelFormat,
+    WrittenLabels,
+    truth_of,
+    vertical_axis,
+    without_nameless,
+)
 from perception.data.types import DataSet, Frame, OpenDataSets, Part
 from perception.errors import DataError
 from perception.io.point_cloud import is_point_cloud
@@ -136,7 +142,7 @@ class OwnDataSet(DataSet):
         written: WrittenLabels | DataError | None = None
         if self.labels is not None and labelled:
             try:
-                written = self.labels.read(frame_id)
+                written = without_nameless(self.labels.read(frame_id))
             except DataError as error:
                 # The scan is still usable; access to the boxes raises the error.
                 written = error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -42,6 +42,24 @@ class WrittenLabels:
     pose: Array | None = None
     time_ns: int | None = None
     skipped: tuple[str, ...] = ()
+
+
+#: Why a label without a class name is skipped.
+EMPTY_CLASS = "the class is empty"
+
+
+def without_nameless(written: WrittenLabels) -> WrittenLabels:
+    """Return the labels whose class has a name; the others are counted as skipped."""
+    kept = np.array([bool(name) for name in written.names], bool)
+    if kept.all():
+        return written
+    return replace(
+        written,
+        boxes=written.boxes[kept],
+        names=[name for name in written.names if name],
+        track_ids=None if written.track_ids is None else written.track_ids[kept],
+        skipped=(*written.skipped, *[EMPTY_CLASS] * int((~kept).sum())),
+    )
 
 
 class LabelFormat(ABC):

@@ -63,6 +63,11 @@ def text_of(place: str, holder: Mapping[str, Any], name: str) -> str:
     return value
 
 
+def class_of(place: str, holder: Mapping[str, Any], name: str) -> str:
+    """Return a field with the class of an object; "" if it is empty or null, see ``without_nameless``."""
+    return "" if field_of(place, holder, name) in ("", None) else text_of(place, holder, name)
+
+
 def numbers_of(place: str, name: str, value: Any, count: int) -> list[float]:
     """Return the finite numbers of a list or of an object's values; raise ``DataError`` for others."""
     values = list(value.values()) if isinstance(value, Mapping) else value

@@ -66,7 +66,7 @@ def sparse_convolution(
         (M, C_out).
 
     Raises:
-        ValueError: shapes that do not match.
+        ValueError: shapes or types that do not match.
         ImplementationError: an unknown ``impl``.
     """
     SPARSE_CONVOLUTION.check(impl)
@@ -90,6 +90,10 @@ def sparse_convolution(
         features, weight = features.to(dtype), weight.to(dtype)
     if bias is not None:
         bias = bias.to(weight.dtype)
+    if weight.dtype != features.dtype:
+        raise ValueError(
+            f"features are {features.dtype} but the weight is {weight.dtype}: convert one of them with .to"
+        )
     implementation = SPARSE_CONVOLUTION.pick(impl, features.device, features.dtype, weight.dtype)
     convolved: Tensor = implementation.sparse_convolution(features, weight, neighbours, bias)
     return convolved

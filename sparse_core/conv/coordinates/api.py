@@ -99,6 +99,8 @@ def build_table(
     """
     BUILD_TABLE.check(impl)
     shape = tuple(int(size) for size in spatial_shape)
+    if shape != tuple(spatial_shape):
+        raise ValueError(f"spatial_shape must be whole numbers of cells, got {tuple(spatial_shape)}")
     _check_coordinates(coordinates, shape)
     if capacity is not None and capacity < 1:
         raise ValueError(f"capacity must be at least 1, got {capacity}")
@@ -141,6 +143,10 @@ def table_from_keys(keys: Tensor, spatial_shape: tuple[int, ...], *, impl: Impl 
 
 
 def _check_coordinates(coordinates: Tensor, shape: tuple[int, ...]) -> None:
+    if not isinstance(coordinates, Tensor):
+        raise TypeError(
+            f"coordinates must be a tensor, got {type(coordinates).__name__}: convert with torch.as_tensor"
+        )
     if coordinates.is_floating_point() or coordinates.is_complex() or coordinates.dtype == torch.bool:
         raise TypeError(f"coordinates must be integers, got {coordinates.dtype}")
     if coordinates.ndim != 2 or coordinates.shape[1] != len(shape) + 1:

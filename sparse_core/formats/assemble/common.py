@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sparse_core.formats.indexing import true_positions
+
 #: Duplicates are summed in pieces of this size, then the pieces likewise. The input alone fixes the order,
 #: and
 #: a cell with a million entries does not take a million steps.
@@ -79,7 +81,7 @@ def sum_runs(values: Tensor, starts: Tensor) -> Tensor:
 def _sum_short_runs(values: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
     """Add the second entry of every run that has one, then the third, and so on."""
     totals = values[starts]
-    longer = (lengths > 1).nonzero()[:, 0]
+    longer = true_positions(lengths > 1)
     step = 1
     while len(longer):
         totals[longer] += values[starts[longer] + step]

@@ -1,4 +1,4 @@
-"""Assembly by a stable sort of linear keys in plain torch: the oracle, and the implementation on a CPU."""
+"""Assembly by a stable sort, in torch, or numpy and scipy on a CPU: the oracle, and what a CPU runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import torch
 from torch import Tensor
 
 from sparse_core.formats.assemble.common import Assembly, result_index_dtype, sum_dtype, sum_runs
+from sparse_core.formats.indexing import scipy_can_read, true_positions
+
+#: Most rows and columns per entry for a sort that counts; beyond, the counts take longer than the entries.
+_COUNTED = 8
 
 
 def assemble(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int], *, target: bool) -> Assembly:
     """Sort by (row, col) and sum the entries of each cell in input order; at least one entry."""
     order = _order(row, col, shape)
     if order is not None:
-        row, col = row[order], col[order]
+        row, col = row.index_select(0, order), col.index_select(0, order)
     head = torch.ones(len(row), dtype=torch.bool, device=row.device)
     head[1:] = (row[1:] != row[:-1]) | (col[1:] != col[:-1])
-    starts = head.nonzero()[:, 0]
+    starts = true_positions(head)
     summed = values if order is None else values[order]
     if len(starts) < len(row):
         summed = sum_runs(summed.to(sum_dtype(values.dtype)), starts).to(values.dtype)
@@ -44,6 +48,8 @@ def _order(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor | None:
     keys = row.to(key_dtype) * shape[1] + col.to(key_dtype)
     if bool((keys[1:] >= keys[:-1]).all()):
         return None
+    if scipy_can_read(row) and max(shape) <= _COUNTED * len(row):
+        return _counted_order(row, col, shape)
     shift = (len(row) - 1).bit_length()
     if row.device.type == "cpu" and cells << shift < 2**63:
         # With the position in its low bits every key is unique, so an unstable sort works. numpy's vectorised
@@ -51,3 +57,14 @@ def _order(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor | None:
         packed = (keys.long() << shift) | torch.arange(len(row))
         return torch.from_numpy(np.sort(packed.numpy())) & ((1 << shift) - 1)
     return torch.sort(keys, stable=True).indices
+
+
+def _counted_order(row: Tensor, col: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return :func:`_order` by counting the entries of each column, then of each row."""
+    import scipy.sparse
+
+    entries = np.arange(len(row), dtype=np.int32 if len(row) < 2**31 else np.int64)
+    coordinates = scipy.sparse.coo_array((entries, (row.numpy(), col.numpy())), shape=shape)
+    # scipy would sum duplicates.
+    coordinates.has_canonical_format = True
+    return torch.from_numpy(coordinates.tocsc().tocsr().data).long()

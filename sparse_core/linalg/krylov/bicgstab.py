@@ -72,7 +72,7 @@ class BiconjugateGradientStabilised(Recurrence):
         failure = self._failure(rho, denominator, column_norms(self.image))
         finite = torch.isfinite(omega.abs()) | (failure != 0)
         failure = torch.where(finite, failure, int(Status.NOT_FINITE))
-        allowed = self.progress.running & (failure == 0)
+        allowed = self.progress.allows(failure)
         add_scaled(self.x, alpha, towards, allowed)
         add_scaled(self.x, omega, correction, allowed)
         torch.sub(half, omega * image, out=self.residual)

@@ -6,6 +6,8 @@ preconditioning as in Saad, "Iterative methods for sparse linear systems", 2003,
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -37,7 +39,7 @@ class ConjugateGradient(Recurrence):
         product = self.problem.apply(self.direction)
         curvature = column_dots(self.direction, product).real
         failure = _failure(self.rho, curvature)
-        allowed = self.progress.running & (failure == 0)
+        allowed = self.progress.allows(failure)
         alpha = self.rho / curvature
         add_scaled(self.x, alpha, self.direction, allowed)
         add_scaled(self.residual, -alpha, product, allowed)
@@ -51,7 +53,18 @@ class ConjugateGradient(Recurrence):
 
 def _failure(rho: Tensor, curvature: Tensor) -> Tensor:
     """Return the ``Status`` that forbids a step, 0 where it is allowed."""
+    if rho.ndim == 0 and not rho.is_cuda:
+        return torch.tensor(int(_failure_of_numbers(rho.item(), curvature.item())))
     failure = torch.where(curvature > 0, 0, int(Status.NOT_POSITIVE_DEFINITE))
     failure = torch.where(rho > 0, failure, int(Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE))
     finite = torch.isfinite(rho) & torch.isfinite(curvature)
     return torch.where(finite, failure, int(Status.NOT_FINITE))
+
+
+def _failure_of_numbers(rho: float, curvature: float) -> int:
+    """Return what :func:`_failure` returns, for one right-hand side on a CPU."""
+    if not (math.isfinite(rho) and math.isfinite(curvature)):
+        return Status.NOT_FINITE
+    if rho <= 0:
+        return Status.PRECONDITIONER_NOT_POSITIVE_DEFINITE
+    return 0 if curvature > 0 else Status.NOT_POSITIVE_DEFINITE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -63,9 +64,20 @@ class Progress:
         self.max_iterations = max_iterations
 
     @property
+    def is_single(self) -> bool:
+        """True for one right-hand side on a CPU."""
+        return self.status.ndim == 0 and not self.status.is_cuda
+
+    @property
     def running(self) -> Tensor:
         """Columns that are still running, () or (N,) bool."""
         return self.status == Status.RUNNING
+
+    def allows(self, failure: Tensor) -> Tensor | bool:
+        """Return the columns that take a step, () or (N,) bool, given their failures (0: none)."""
+        if self.is_single:
+            return int(self.status) == Status.RUNNING and int(failure) == 0
+        return self.running & (failure == 0)
 
     def reset(self) -> None:
         """Restart all columns from iteration 0."""
@@ -83,6 +95,9 @@ class Progress:
         Args:
             failure: :class:`Status` of a forbidden step, 0 for an allowed one.
         """
+        if self.is_single:
+            self._record_single(slot, norm.item(), int(failure), detail.item())
+            return
         norm = norm.to(torch.float64)
         running = self.running
         self.count += running & (failure == 0)
@@ -90,6 +105,23 @@ class Progress:
         verdict = torch.where(failure == 0, self._verdict(norm), failure)
         self.detail.copy_(torch.where(running, detail.to(torch.float64), self.detail))
         self.status.copy_(torch.where(running, verdict, self.status))
+
+    def _record_single(self, slot: int, norm: float, failure: int, detail: float) -> None:
+        """Record numbers instead of tensors, whose operations take as long as a step of a small system."""
+        self.norms[slot] = norm
+        if int(self.status) != Status.RUNNING:
+            return
+        count = int(self.count) + (failure == 0)
+        status = Status(failure)
+        if failure == 0 and not math.isfinite(norm):
+            status = Status.NOT_FINITE
+        elif failure == 0 and norm <= float(self.tolerance):
+            status = Status.CONVERGED
+        elif failure == 0 and count >= self.max_iterations:
+            status = Status.MAX_ITERATIONS
+        self.count.fill_(count)
+        self.detail.fill_(detail)
+        self.status.fill_(int(status))
 
     def _verdict(self, norm: Tensor) -> Tensor:
         status = torch.where(
@@ -101,18 +133,21 @@ class Progress:
 
     def read(self) -> Snapshot:
         """Copy everything to the host in one transfer."""
+        if self.is_single:
+            norms = [[norm] for norm in self.norms.tolist()]
+            return Snapshot([int(self.status)], [int(self.count)], [self.detail.item()], norms)
         rows = [self.status.double(), self.count.double(), self.detail, *self.norms.unbind()]
         report = torch.stack(rows).reshape(len(rows), self.status.numel()).tolist()
         status, count, detail, *norms = report
         return Snapshot([int(code) for code in status], [int(number) for number in count], detail, norms)
 
 
-def add_scaled(target: Tensor, factor: Tensor, direction: Tensor, allowed: Tensor) -> None:
+def add_scaled(target: Tensor, factor: Tensor, direction: Tensor, allowed: Tensor | bool) -> None:
     """Compute ``target += factor * direction`` in the ``allowed`` (bool) columns only.
 
     A zero factor would not suffice, because ``direction`` may hold infinities in the other columns.
     """
-    if allowed.ndim == 0 and not allowed.is_cuda:
+    if isinstance(allowed, bool):
         if allowed:
             target.add_(direction, alpha=factor.item())
         return

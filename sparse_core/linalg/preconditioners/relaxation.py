@@ -36,7 +36,7 @@ class Jacobi(ApproximateSolver):
     """
 
     def __init__(self, matrix: CSR, damping: float) -> None:
-        check_diagonal(matrix)
+        check_diagonal(matrix, hint="store it")
         self.shape = matrix.shape
         self.factor = damping / matrix.values.detach()[diagonal_positions(matrix)]
 
@@ -104,7 +104,7 @@ class GaussSeidel(ApproximateSolver):
 
     def __init__(self, matrix: CSR, sweeps: int, symmetric: bool, impl: Impl) -> None:
         self._fused = GAUSS_SEIDEL.choose(impl, matrix.device, matrix.dtype) == "triton"
-        check_diagonal(matrix)
+        check_diagonal(matrix, hint="store it")
         plan: _SweepPlan = matrix.cached("multicolour rows", lambda: _build_plan(matrix))
         values = matrix.values.detach()
         inverse = values[diagonal_positions(matrix)][plan.order.permutation].reciprocal()

@@ -73,8 +73,8 @@ def spmm(matrix: SparseMatrix, dense: Tensor, *, transpose: bool = False, impl: 
     """Return ``matrix @ dense``, or ``matrix.T @ dense``, with gradients for the values and for ``dense``.
 
     BSR and CSR are multiplied directly, other formats as CSR (converted once and cached). Gradients of any
-    order and forward mode (``torch.func.jvp``) work. ``torch.compile`` keeps products with CSR and BSR,
-    including ``matrix @ dense``, as one node with first-order gradients; other formats break its graph.
+    order, forward mode, ``torch.func.grad`` and ``jvp`` work. ``torch.compile`` keeps products with CSR and
+    BSR, including ``matrix @ dense``, as one node with first-order gradients; other formats break its graph.
 
     Args:
         matrix: (M, K), any format.

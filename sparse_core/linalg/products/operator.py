@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -36,6 +37,9 @@ def matmul(left: Any, right: Any) -> Any:
 
 def _from_numpy(operand: Any, matrix: Any) -> Any:
     """Convert a numpy array to a tensor; return anything else unchanged."""
+    if scipy.sparse.issparse(operand):
+        # scipy would convert the other matrix to a dense array, row by row.
+        raise TypeError("a scipy matrix cannot multiply a sparse matrix: convert it with CSR.from_scipy")
     if not isinstance(operand, np.ndarray):
         return operand
     if matrix.device.type != "cpu":

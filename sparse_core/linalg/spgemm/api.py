@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from sparse_core.errors import ImplementationError
 from sparse_core.formats import CSR, SparseMatrix
+from sparse_core.kernels import torch_internals
 from sparse_core.kernels.op import Impl, Op, by_torch
 from sparse_core.linalg.implementation import LIBRARY
 from sparse_core.linalg.operands import check_matrix, gradient_needed
@@ -33,7 +35,7 @@ def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
     Raises:
         TypeError: an operand is not sparse, or its values are neither floating nor complex.
         ValueError: shapes or devices do not match.
-        ImplementationError: the named ``impl`` cannot run here.
+        ImplementationError: the named ``impl`` cannot run here, or a transform of ``torch.func`` is active.
     """
     check_matrix(a, "a")
     check_matrix(b, "b")
@@ -41,6 +43,10 @@ def spgemm(a: SparseMatrix, b: SparseMatrix, *, impl: Impl = "auto") -> CSR:
         raise ValueError(f"b is on {b.device} and a on {a.device}: move one of them with .to")
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"a {a.shape} needs b with {a.shape[1]} rows, got shape {b.shape}")
+    if torch_internals.transforms_active():
+        raise ImplementationError(
+            "the product of two sparse matrices supports no transform of torch.func: use torch.autograd.grad"
+        )
     chosen = SPGEMM.choose(impl, a.device, torch.promote_types(a.dtype, b.dtype))
     a, b = as_csr(a), as_csr(b)
     product = multiply(a.detach(), b.detach(), chosen)

@@ -130,18 +130,21 @@ def _build_values(matrix: CSR, system: System, dtype: torch.dtype) -> Triangular
     return TriangularValues(entry, values[diagonal_positions(matrix)].reciprocal())
 
 
-def check_diagonal(matrix: CSR) -> None:
-    """Raise ``ValueError`` with the row of a zero or missing diagonal value; checks once per values."""
-    matrix.cached_values("diagonal checked", lambda: _check_diagonal_values(matrix))
+def check_diagonal(matrix: CSR, *, hint: str = "store it, or use unit_diagonal=True for ones") -> None:
+    """Raise ``ValueError`` with the row of a zero or missing diagonal value; checks once per values.
+
+    Args:
+        hint: how to fix a missing value.
+    """
+    matrix.cached_values("diagonal checked", lambda: _check_diagonal_values(matrix, hint))
 
 
-def _check_diagonal_values(matrix: CSR) -> bool:
+def _check_diagonal_values(matrix: CSR, hint: str) -> bool:
     diagonal = diagonal_positions(matrix)
     missing = (diagonal < 0).nonzero()[:, 0]
     if len(missing):
         raise ValueError(
-            f"matrix stores no diagonal entry in row {int(missing[0])} ({len(missing)} such rows): store it,"
-            " or use unit_diagonal=True for ones"
+            f"matrix stores no diagonal entry in row {int(missing[0])} ({len(missing)} such rows): {hint}"
         )
     zero = (matrix.values.detach()[diagonal] == 0).nonzero()[:, 0]
     if len(zero):

@@ -66,9 +66,12 @@ def load_packed(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
 
     Raises:
         FileNotFoundError: no such file.
+        TypeError: a model in the place of the path.
         ValueError: damaged, not of this kind, of another version, or not made from such a model; the message
             names the file and what does not fit.
     """
+    if isinstance(path, nn.Module):
+        raise TypeError("the path comes first: load_packed(path, model)")
     if is_bitmask_checkpoint(path):
         compressed = _with_ties(read_bitmask(path), model)
     elif is_torch_file(path):

@@ -86,14 +86,14 @@ class SparseLinear(PackedLayer):
             A layer of the same device, type, training mode and ``requires_grad``.
 
         Raises:
-            TypeError: not a layer with a weight, or ``pattern`` no NMPattern.
+            TypeError: not a layer with a weight (out, in), or ``pattern`` no NMPattern.
             ValueError: m does not divide the width, the mask is not n:m, or weights to rank are NaN.
         """
-        if not isinstance(getattr(linear, "weight", None), Tensor):
+        weight = getattr(linear, "weight", None)
+        if not isinstance(weight, Tensor) or weight.ndim != 2:
             raise TypeError(f"linear must be a Linear layer, got {type(linear).__name__}")
         check_nm_pattern(pattern)
-        weight = linear.weight.detach()
-        packed = pack_weight(weight, pattern, mask)
+        packed = pack_weight(weight.detach(), pattern, mask)
         packed.values.requires_grad_(trains_weight(linear))
         layer = cls(packed, linear.bias, activation=activation, keep_dense=keep_dense, impl=impl)
         return layer.train(linear.training)

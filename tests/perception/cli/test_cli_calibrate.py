@@ -100,6 +100,16 @@ def test_what_is_refused(
     assert not (tmp_path / "w.safetensors").exists()
 
 
+def test_fitting_nothing_is_an_error(
+    perceive: Perceive, kitti_folder: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "w.safetensors"
+    done = perceive("calibrate", "--data", kitti_folder, "--weights", tiny_weights, "--out", out)
+    assert done.status == 2
+    assert "no size, score or threshold could be improved" in done.remarks
+    assert not out.exists()
+
+
 def test_offsets_add_up_and_thresholds_are_replaced(
     tiny_weights: Path, tiny_config: DetectorConfig, tmp_path: Path
 ) -> None:

@@ -136,3 +136,10 @@ def test_bad_arguments() -> None:
         alibi(0)
     with pytest.raises(ValueError, match="reach"):
         relative_positions(torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("heads", [HEADS // 2, 2 * HEADS])
+def test_functions_for_another_number_of_heads_are_refused(heads: int) -> None:
+    for function in (alibi(heads), relative_positions(torch.zeros(heads, 3))):
+        with pytest.raises(ValueError, match=f"made for {heads} heads but q has {HEADS}"):
+            sparse_attention(*operands(), local_window(LENGTH, 20, 16), score_mod=function)

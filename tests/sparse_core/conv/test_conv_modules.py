@@ -17,6 +17,7 @@ from sparse_core.conv import (
     SparseTensor,
     SubmanifoldConv2d,
     SubmanifoldConv3d,
+    build_table,
 )
 from sparse_core.errors import ImplementationError
 
@@ -219,6 +220,19 @@ def test_wrong_layers() -> None:
         SubmanifoldConv2d(3, 3, (3, 2))
     with pytest.raises(ValueError, match="impl must be one of"):
         SparseConv2d(3, 3, impl="dense")  # type: ignore[arg-type]
+
+
+def test_inputs_that_do_not_fit() -> None:
+    table = build_table(torch.zeros(1, 3, dtype=torch.int64), (4, 4))
+    flat = SparseTensor.from_table(torch.ones(1, 3, dtype=torch.float64), table, batch_size=1)
+    with pytest.raises(ValueError, match=r"this layer is 3-D but the input is 2-D, \(4, 4\)"):
+        SubmanifoldConv3d(3, 3)(flat)
+    with pytest.raises(ValueError, match=r"features are torch\.float64 but the weight is torch\.float32"):
+        SubmanifoldConv2d(3, 3)(flat)
+    with pytest.raises(ValueError, match=r"whole numbers of cells, got \(4\.5, 4\)"):
+        build_table(table.coordinates, (4.5, 4))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="coordinates must be a tensor, got list"):
+        build_table([[0, 0, 0]], (4, 4))  # type: ignore[arg-type]
 
 
 def test_fresh_weights_are_finite_and_scaled(poisoned_memory: None) -> None:

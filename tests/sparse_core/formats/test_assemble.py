@@ -188,3 +188,15 @@ def test_wrong_arguments() -> None:
         build([0, 1], [0, 0], torch.ones(2, device="meta"))
     with pytest.raises(ValueError, match="impl must be one of"):
         build([0, 1], [0, 0], impl="sort")
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (40, 60), (300, 2)])
+def test_counting_and_sorting_order_alike(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    row, col = (torch.randint(0, size, (100,), generator=generator) for size in shape)
+    found = reference._order(row, col, shape)
+    monkeypatch.setattr(reference, "_COUNTED", 0)
+    expected = reference._order(row, col, shape)
+    assert found is not None
+    assert expected is not None
+    assert torch.equal(found, expected)

@@ -194,3 +194,29 @@ def test_public_names() -> None:
     for name in [*(target.__name__ for target in FORMATS), "SparseMatrix", "Description", "choose_format"]:
         assert name in sparse_core.formats.__all__
         assert hasattr(sparse_core.formats, name)
+
+
+@pytest.mark.parametrize("block_size", [(2, 3), (32, 48)])
+def test_blocks_of_any_size_transpose(block_size: tuple[int, int]) -> None:
+    dense = torch.arange(1.0, 96 * 96 + 1).reshape(96, 96)
+    transposed = BSR.from_dense(dense, block_size=block_size).T
+    transposed.validate()
+    assert transposed.values.is_contiguous()
+    assert transposed.block_size == block_size[::-1]
+    assert torch.equal(transposed.to_dense(), dense.T)
+
+
+@pytest.mark.parametrize("shape", [(7, 10), (6, 12), (1, 1), (0, 5), (5, 0)])
+def test_blocks_become_rows_alike_with_and_without_scipy(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = torch.arange(1.0, shape[0] * shape[1] + 1).reshape(shape)
+    dense[: shape[0] // 2, shape[1] // 2 :] = 0
+    matrix = BSR.from_dense(dense, block_size=(2, 3))
+    found = matrix.to(CSR)
+    found.validate()
+    monkeypatch.setattr("sparse_core.formats.blocks.scipy_can_read", lambda col: False)
+    expected = matrix.to(CSR)
+    assert torch.equal(found.to_dense(), dense)
+    for name in ("row_ptr", "col", "values"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))

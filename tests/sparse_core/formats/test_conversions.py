@@ -341,6 +341,10 @@ def test_what_cannot_be_converted_is_refused() -> None:
     with pytest.raises(TypeError, match="expected a torch tensor, got ndarray"):
         CSR.from_torch(np.ones((2, 2)))  # type: ignore[arg-type]
     matrix = CSR.from_dense(torch.eye(2))
+    with pytest.raises(ValueError, match=r"'csr' is no device: .* or a format class such as CSR"):
+        matrix.to("csr")
+    with pytest.raises(ValueError, match=r"block_size must be one or two numbers .*, got 2\.5"):
+        matrix.to(BSR, block_size=2.5)
     with pytest.raises(TypeError, match="expected a format class, a device or a dtype, got 3"):
         matrix.to(3)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="need a format class"):

@@ -29,6 +29,12 @@ def test_products(kind: Any, array: np.ndarray) -> None:
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_scipy_matrices_are_refused() -> None:
+    matrix = CSR.from_dense(DENSE)
+    with pytest.raises(TypeError, match=r"convert it with CSR\.from_scipy"):
+        matrix @ matrix.to_scipy()
+
+
 def test_read_only_arrays_and_lengths() -> None:
     fixed = VECTOR.copy()
     fixed.flags.writeable = False

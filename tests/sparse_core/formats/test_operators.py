@@ -12,7 +12,9 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix
+from sparse_core.errors import ImplementationError
+from sparse_core.formats import BSR, COO, CSR, ELL, HYB, NM, CompactCSR, SlicedELL, SparseMatrix, algebra
+from sparse_core.formats.indexing import pointers_from_rows, transpose_structure
 
 FORMATS: list[tuple[type[SparseMatrix], dict[str, Any]]] = [
     (COO, {}),
@@ -251,3 +253,74 @@ def test_sums_and_products_of_shapes_with_more_than_2_63_cells() -> None:
     assert total.col.tolist() == [5, 6, 2**61, 7]
     assert total.values.tolist() == [2, 20, 11, 3]
     assert (product.col.tolist(), product.values.tolist()) == ([2**61], [10])
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (300, 200)])
+def test_scipy_and_torch_merge_two_structures_alike(shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(sum(shape))
+    left, right = (CSR.from_dense((torch.rand(shape, generator=generator) < 0.4).float()) for _ in range(2))
+    for found, expected in (
+        (algebra._merge_by_scipy(left, right), algebra._merge(left, right)),
+        (algebra._match_by_scipy(left, right), algebra._match(left, right)),
+        (transpose_structure(left.row_ptr, left.col, shape[1]), _sorted_transpose(left)),
+    ):
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.dtype == theirs.dtype
+            assert torch.equal(ours, theirs)
+
+
+def _sorted_transpose(matrix: CSR) -> tuple[Tensor, Tensor, Tensor]:
+    col, order = torch.sort(matrix.col, stable=True)
+    rows = matrix.row_indices()[order]
+    return pointers_from_rows(col, matrix.shape[1]), rows, order.to(matrix.index_dtype)
+
+
+def test_sums_keep_entries_that_cancel() -> None:
+    matrix = CSR.from_dense(torch.eye(3))
+    assert (matrix - matrix).values.tolist() == [0, 0, 0]
+
+
+def test_slices_own_their_memory() -> None:
+    matrix = CSR.from_dense(torch.arange(1.0, 13).reshape(3, 4))
+    for part in (matrix[1:], matrix[:, 1:3], matrix[::2], matrix[2:1]):
+        part.validate()
+        part.values.zero_()
+    assert matrix.values.tolist() == list(range(1, 13))
+    assert matrix[2:1].shape == (0, 4)
+    assert matrix[:, 3:1].shape == (3, 0)
+
+
+def test_operators_under_transforms() -> None:
+    matrix = CSR.from_dense(torch.arange(1.0, 13, dtype=torch.float64).reshape(3, 4))
+    blocks = BSR.from_dense(matrix.to_dense(), block_size=2)
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "sum": lambda values: (matrix.with_values(values) + matrix).values,
+        "product": lambda values: (matrix.with_values(values) * matrix).values,
+        "columns": lambda values: matrix.with_values(values)[:, 1:3].values,
+        "diagonal": lambda values: matrix.with_values(values).diagonal(),
+        "blocks": lambda values: blocks.with_values(blocks.values * values[0]).to(CSR).values,
+        "zeros": lambda values: matrix.with_values(values).without_zeros().values,
+    }
+    for name, function in functions.items():
+        backward = torch.autograd.functional.jacobian(function, matrix.values)
+        assert torch.equal(torch.func.jacrev(function)(matrix.values), backward), name
+
+
+@pytest.mark.parametrize("kind", [CSR, COO, BSR])
+def test_products_under_transforms(kind: type[SparseMatrix]) -> None:
+    matrix = kind.from_dense(torch.arange(1.0, 13, dtype=torch.float64).reshape(3, 4))
+    functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "vector": lambda values, x: (matrix.with_values(values) @ x[0]).square().sum(),
+        "matrix": lambda values, x: (matrix.with_values(values) @ x.T).square().sum(),
+        "transposed": lambda values, x: (x[:, :3] @ matrix.with_values(values)).square().sum(),
+    }
+    x = torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for name, function in functions.items():
+        found = torch.func.grad(function, argnums=(0, 1))(matrix.values, x)
+        # The plans that the transform cached serve plain calls.
+        inputs = matrix.values.clone().requires_grad_(), x.clone().requires_grad_()
+        expected = torch.autograd.grad(function(*inputs), inputs)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, msg=name)
+    with pytest.raises(ImplementationError, match=r"no transform of torch\.func"):
+        torch.func.grad(lambda values: (matrix.with_values(values) @ matrix.T).sum())(matrix.values)

@@ -21,6 +21,7 @@ from sparse_core.merging.cli import main
 from sparse_core.merging.disk import make_task_vector, merge_files
 from sparse_core.merging.files.models import INDEX_NAME, open_model
 from sparse_core.merging.files.tensor_files import TensorFileReader, TensorFileWriter
+from sparse_core.merging.methods import find_method
 from sparse_core.merging.recipes.recipe import parse_recipe
 from sparse_core.merging.task_vector import TaskVector
 
@@ -105,7 +106,8 @@ def test_files_give_what_memory_gives(folder: Path, method: str) -> None:
     vectors = [TaskVector.between(base, model) for model in tuned]
     # Recipes mean what they mean to mergekit, which rescales DARE in another way than its authors.
     rescale = "l1" if method.startswith("dare") else None
-    expected = merge(base, vectors, method, weight, 0.3, 4, rescale=rescale)
+    density = 0.3 if "density" in find_method(method).parameters else 1.0
+    expected = merge(base, vectors, method, weight, density, 4, rescale=rescale)
     found = load_folder(folder / "out")
     assert found.keys() == expected.keys()
     for name, value in expected.items():

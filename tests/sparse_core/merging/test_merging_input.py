@@ -41,11 +41,17 @@ DELTA = {"w": torch.ones(4)}
             {"method": "dare", "density": 0.1},
             "vector 0, tensor 'w'",
         ),
-        ([DELTA], {"density": 0.0}, "density must be above 0"),
-        ([DELTA], {"density": 1.2}, "density must be from 0 to 1, got 1.2"),
+        (
+            [DELTA],
+            {"density": 0.3},
+            "task_arithmetic has no density: leave it out, .*: ties, dare_linear",
+        ),
+        ([DELTA], {"method": "ties", "gamma": 0.1}, "ties has no gamma: .*: breadcrumbs, breadcrumbs_ties$"),
+        ([DELTA], {"method": "ties", "density": 0.0}, "density must be above 0"),
+        ([DELTA], {"method": "ties", "density": 1.2}, "density must be from 0 to 1, got 1.2"),
         ([DELTA], {"weight": [0.5, 0.5]}, "weight: 2 numbers for 1 vectors"),
         ([DELTA], {"weight": float("nan")}, "weight must be finite, got nan"),
-        ([DELTA], {"gamma": 1.0}, "gamma must be at least 0 and below 1"),
+        ([DELTA], {"method": "breadcrumbs", "gamma": 1.0}, "gamma must be at least 0 and below 1"),
         ([DELTA], {"elect": "votes"}, "elect must be 'mass' or 'count', got 'votes'"),
         ([DELTA], {"seed": -1}, "seed must be a whole number from 0"),
     ],
@@ -77,5 +83,7 @@ def test_tuned_models_are_no_vectors() -> None:
     with pytest.raises(TypeError, match=r"vector 0 is a model: pass TaskVector.between"):
         merge(base, [torch.nn.Linear(8, 16)])  # type: ignore[list-item]
     # A task vector is never checked, and neither are few numbers.
+    with pytest.raises(TypeError, match=r"vectors must be a list, got one TaskVector: pass \[vector\]"):
+        merge(base, TaskVector(tuned))  # type: ignore[arg-type]
     torch.testing.assert_close(merge(base, [TaskVector(tuned)], weight=1.0)["w"], base["w"] + tuned["w"])
     assert merge({"w": torch.ones(2)}, [{"w": torch.ones(2)}], weight=1.0)["w"].tolist() == [2, 2]

@@ -214,7 +214,7 @@ def test_random_shares_by_the_same_draws(
         [0.5, 0.9, -0.2],
         0.4,
         5,
-        epsilon=0.2,
+        epsilon=given.get("epsilon", 0.15),
         rescale="l1" if rescale else False,
     )
     torch.testing.assert_close(found["w"], expected, rtol=0, atol=3e-6)

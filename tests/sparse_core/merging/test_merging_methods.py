@@ -193,7 +193,8 @@ def test_threads_do_not_change_a_result(method: str, monkeypatch: pytest.MonkeyP
 
     def run() -> Tensor:
         # A density that DELLA's default range fits in.
-        return merge(base, vectors, method, 0.4, 0.5, rescale="l1" if method == "dare" else None)["w"]
+        options: dict[str, Any] = {"density": 0.5} if method in ("della", "dare") else {}
+        return merge(base, vectors, method, 0.4, **options, rescale="l1" if method == "dare" else None)["w"]
 
     before = torch.get_num_threads()
     found = []
@@ -212,7 +213,7 @@ def test_what_is_not_finite_is_named(method: str) -> None:
     vectors = [{"w": torch.tensor([1.0, 2.0, 3.0])} for _ in range(count)]
     vectors[-1]["w"][1] = torch.nan
     with pytest.raises(ValueError, match=f"vector {count - 1}, tensor 'w', holds NaN"):
-        merge({"w": torch.zeros(3)}, vectors, method, 0.5, 0.5)
+        merge({"w": torch.zeros(3)}, vectors, method, 0.5)
     large = [{"w": torch.full((3,), 6e4)} for _ in range(count)]
     with pytest.raises(ValueError, match=r"more than float16 holds|holds NaN or infinity"):
         merge({"w": torch.full((3,), 3e4, dtype=torch.float16)}, large, method, 1.0)

@@ -79,7 +79,7 @@ def _rows(path: Path, *further: str) -> list[_Row]:
         if len(words) != len(header):
             raise DataError(f"{place}: {len(words)} values. Write {len(header)}, as in line 1.")
         row = dict(zip(header, (word.strip() for word in words), strict=True))
-        for name in (*further, "class"):
+        for name in further:
             if not row[name]:
                 raise DataError(f"{place}: field {name} is empty. Write a name.")
         rows.append((place, row))

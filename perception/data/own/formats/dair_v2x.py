@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from perception.data.own.labels import FileAFrame, WrittenLabels
-from perception.data.own.parsing import field_of, items_of, peek_json, read_json, table, text_of
+from perception.data.own.parsing import class_of, field_of, items_of, peek_json, read_json, table
 from perception.errors import DataError
 from perception.io.text import parse_number
 
@@ -41,7 +41,7 @@ class DairV2xLabels(FileAFrame):
             heading = number_of(place, "rotation", field_of(place, item, "rotation"))
             solid = self.solid(np.array(size), np.array([heading] * 3))
             rows.append([*vector_of_text(place, item, "3d_location", ("x", "y", "z")), *solid])
-            names.append(text_of(place, item, "type"))
+            names.append(class_of(place, item, "type"))
         return WrittenLabels(table(rows), names, skipped=tuple(skipped))
 
     @classmethod

@@ -17,6 +17,7 @@ import numpy as np
 
 from perception.data.own.labels import FileAFrame, WrittenLabels
 from perception.data.own.parsing import (
+    class_of,
     field_of,
     identities,
     items_of,
@@ -24,7 +25,6 @@ from perception.data.own.parsing import (
     peek_json,
     read_json,
     table,
-    text_of,
 )
 from perception.errors import DataError
 from perception.io.times import parse_date
@@ -81,7 +81,7 @@ def _frame(place: str, frame: Any) -> WrittenLabels:
     rows, names = [], []
     for number, item in enumerate(objects):
         here = f"{place}: object {number}"
-        names.append(text_of(here, item, "class"))
+        names.append(class_of(here, item, "class"))
         rows.append(numbers_of(here, "box", field_of(here, item, "box"), 7))
     pose, time_ns = told.get("pose"), told.get("time_ns")
     if isinstance(time_ns, str):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perception.data.own.labels import FileAFrame, WrittenLabels
-from perception.data.own.parsing import field_of, items_of, peek_json, read_json, table, text_of, vector_of
+from perception.data.own.parsing import class_of, field_of, items_of, peek_json, read_json, table, vector_of
 from perception.errors import DataError
 
 _SIZES = ("length", "width", "height")
@@ -39,7 +39,7 @@ class LabelCloudLabels(FileAFrame):
             size = vector_of(place, item, "dimensions", _SIZES)
             angles = vector_of(place, item, "rotations")
             rows.append([*centre, *self.solid(size, angles)])
-            names.append(text_of(place, item, "name"))
+            names.append(class_of(place, item, "name"))
         return WrittenLabels(table(rows), names)
 
     @classmethod

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from perception.data.own.formats.scan_names import frame_named
 from perception.data.own.labels import Array, FileAFrame, WrittenLabels
-from perception.data.own.parsing import field_of, items_of, peek_json, read_json, table, text_of, vector_of
+from perception.data.own.parsing import (
+    class_of,
+    field_of,
+    items_of,
+    peek_json,
+    read_json,
+    table,
+    text_of,
+    vector_of,
+)
 from perception.errors import DataError
 
 
@@ -34,7 +43,7 @@ class SuperviselyLabels(FileAFrame):
                 f"{path}: not a Supervisely annotation, as 'figures' is missing. Export it again."
             )
         objects = items_of(str(path), "objects", field_of(str(path), told, "objects"))
-        names = {text_of(str(path), item, "key"): text_of(str(path), item, "classTitle") for item in objects}
+        names = {text_of(str(path), item, "key"): class_of(str(path), item, "classTitle") for item in objects}
         rows, found, skipped = [], [], []
         for number, figure in enumerate(items_of(str(path), "figures", field_of(str(path), told, "figures"))):
             place = f"{path}: figure {number}"

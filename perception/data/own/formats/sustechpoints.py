@@ -11,13 +11,13 @@ from pathlib import Path
 
 from perception.data.own.labels import FileAFrame, WrittenLabels
 from perception.data.own.parsing import (
+    class_of,
     field_of,
     identities,
     items_of,
     peek_json,
     read_json,
     table,
-    text_of,
     vector_of,
 )
 from perception.errors import DataError
@@ -45,7 +45,7 @@ class SustechPointsLabels(FileAFrame):
                 vector_of(f"{place}: psr", box, name) for name in ("position", "scale", "rotation")
             )
             rows.append([*centre, *self.solid(size, angles)])
-            names.append(text_of(place, item, "obj_type"))
+            names.append(class_of(place, item, "obj_type"))
         return WrittenLabels(table(rows), names, identities([item.get("obj_id") for item in objects]))
 
     @classmethod

@@ -16,7 +16,8 @@ from perception.boxes import box_corners_3d
 from perception.data import frame_beside, open_data_set
 from perception.data.own import FORMATS, OwnDataSet
 from perception.data.own.formats import recognised_format
-from perception.data.own.labels import vertical_axis
+from perception.data.own.labels import EMPTY_CLASS, vertical_axis
+from perception.doctor import examine_data_set
 from perception.errors import DataError
 from perception.evaluate.data_set import judge_of
 from perception.evaluate.options import JudgeOptions
@@ -250,3 +251,17 @@ def test_detections_are_compared_along_the_axes(describe: Describe, tmp_path: Pa
     judge = judge_of(data_set, options=JudgeOptions(missing_results="skip"))
     result = judge.evaluate(judge.write(tmp_path, [(data_set[0], found)])).to_dict()
     assert result["mAP"] == 100.0
+
+
+@pytest.mark.parametrize("label_format", sorted(WRITERS.keys() - {"openpcdet", "datumaro"}))
+def test_a_label_without_class_leaves_the_others(label_format: str, describe: Describe) -> None:
+    folder = describe(label_format)
+    WRITERS[label_format](folder / "labels", "a1", BOXES, [NAMES[0], "", NAMES[2]])
+    frame = open_data_set(folder)[0]
+    assert frame.labels == [NAMES[0], NAMES[2]]
+    assert frame.skipped.count(EMPTY_CLASS) == 1
+    assert frame.track_ids is None or frame.track_ids.tolist() == [0, 2]
+    np.testing.assert_allclose(frame.boxes[:, :3], BOXES[[0, 2], :3], atol=1e-6)
+    report = examine_data_set(folder)
+    skipped = [found for found in report.findings if EMPTY_CLASS in found.message]
+    assert [(found.severity, found.frames) for found in skipped] == [("warning", ("a1",))]

@@ -11,6 +11,8 @@ from torch import Tensor
 from sparse_core.errors import ConvergenceError
 from sparse_core.formats import COO, CSR
 from sparse_core.linalg import SolveResult, bicgstab, cg, gmres, jacobi, minres
+from sparse_core.linalg.krylov.conjugate_gradient import _failure
+from sparse_core.linalg.krylov.progress import Progress
 
 both = pytest.mark.parametrize("solver", [cg, bicgstab, gmres, minres])
 Solver = Callable[..., SolveResult]
@@ -100,3 +102,19 @@ def test_start_for_every_column() -> None:
     assert far.converged
     # The solution for a zero column is known, whatever the start.
     assert not far.x[:, 1].any()
+
+
+@pytest.mark.parametrize("rho", [2.0, 0.0, torch.nan])
+@pytest.mark.parametrize("curvature", [2.0, -1.0, torch.inf])
+@pytest.mark.parametrize("norm", [0.5, 3.0, torch.nan])
+def test_a_vector_and_a_column_record_the_same_progress(rho: float, curvature: float, norm: float) -> None:
+    readings = []
+    for shape in ((), (1,)):
+        progress = Progress(torch.ones(shape), 2, 2)
+        for slot in range(2):
+            scalars = [torch.full(shape, value) for value in (rho, curvature)]
+            failure = _failure(*scalars)
+            assert bool(progress.allows(failure)) == bool(progress.running & (failure == 0))
+            progress.record(slot, torch.full(shape, norm), failure, scalars[1])
+        readings.append(str(progress.read()))  # NaN does not equal itself
+    assert readings[0] == readings[1]

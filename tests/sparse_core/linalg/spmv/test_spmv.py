@@ -285,7 +285,13 @@ MATRIX = CSR.from_dense(DENSE)
             "x must be floating or complex, got torch.int64",
         ),
         (MATRIX, np.ones(5), {}, TypeError, "x must be a dense tensor, got ndarray"),
-        (MATRIX, torch.ones(5).to_sparse(), {}, TypeError, "got a tensor of layout torch.sparse_coo"),
+        (
+            MATRIX,
+            torch.ones(5).to_sparse(),
+            {},
+            TypeError,
+            r"layout torch.sparse_coo: convert it with CSR\.from_torch",
+        ),
         (MATRIX, torch.ones(5, device="meta"), {}, ValueError, "x is on meta and the matrix on cpu"),
         (
             DENSE,

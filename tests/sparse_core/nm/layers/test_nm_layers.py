@@ -445,6 +445,8 @@ def test_other_arguments_than_layers_are_refused() -> None:
         SparseLinear(64, 64)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="linear must be a Linear layer, got Tensor"):
         SparseLinear.from_dense(torch.ones(4, 4))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="linear must be a Linear layer, got Conv2d"):
+        SparseLinear.from_dense(nn.Conv2d(4, 4, 3))  # type: ignore[arg-type]
     for make in (
         lambda: SparseLinear.from_dense(nn.Linear(4, 4), 2),
         lambda: PackedNM.from_dense(torch.eye(4), 2),

@@ -188,6 +188,8 @@ def test_damaged_records_are_refused(tmp_path: Path, name: str, fields: dict[str
 
 def test_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = save_packed(converted(), tmp_path / "model.safetensors")
+    with pytest.raises(TypeError, match=r"the path comes first: load_packed\(path, model\)"):
+        load_packed(build(), path)  # type: ignore[arg-type]
     refused(path, nn.Sequential(*list(build())[:3]), r"2 that the model does not have \(first: '4.bias'\)")
     for place, module, message in (
         (0, nn.Linear(36, 64), r"'0.weight' has shape \(64, 32\), the model has \(64, 36\)"),
