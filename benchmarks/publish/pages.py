@@ -24,6 +24,7 @@ FILES: dict[str, tuple[str, ...]] = {
         "attention-times",
         "attention-patterns",
         "attention-selection",
+        "attention-changing",
         "attention-encoder",
         "attention-gathered",
     ),

@@ -85,14 +85,17 @@ def _with_map(side: str) -> Callable[[Values], str]:
 _CONVOLUTION = Table(
     "conv-cuda",
     lambda values: [case for case in values["sites"] if (case["sites"], case["channels"]) in _SITES],
-    (
+    lambda values: [
         Column("active cells", "sites", ",d"),
         Column("channels", "channels"),
         Column("ours, in a graph", _with_map("ours, graph")),
         Column("ours, eager", _with_map("ours, eager")),
-        Column("spconv", _with_map("spconv")),
-        Column("spconv-triton", _with_map("spconv-triton")),
-    ),
+        *(
+            Column(library, _with_map(library))
+            for library in ("spconv", "spconv-triton")
+            if all(library in case["device_us"] for case in values["sites"])
+        ),
+    ],
 )
 
 
