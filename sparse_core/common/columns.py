@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 #: Thickness of the ground above the lowest point of a column, in metres.
 _GROUND_M = 0.25
-#: Most cells to count; with more, values are sorted instead.
-_FEW_CELLS = 1 << 20
+#: With more cells, points are sorted by cell to find those with points.
+_FEW_CELLS = 1 << 14
 
 
 class Columns(NamedTuple):
@@ -54,38 +54,47 @@ def standing_columns(
         raise ValueError(f"points must have shape (N, 3) or more columns, got {given.shape}")
     if cell_m <= 0 or range_m <= 0 or most < 1 or least_points < 1:
         raise ValueError("cell_m, range_m, least_points and most must be positive")
-    places = np.ascontiguousarray(given[:, :3].T)
+    dtype = np.float32 if given.dtype == np.float32 else np.float64
+    places = np.ascontiguousarray(given[:, :3].T, dtype)
     if not np.isfinite(places).all():
         raise ValueError("points must be finite")
-    # Number the cells within reach, row by row.
+    # Cells are numbered row by row; points out of range count for those at the border.
     reach = int(range_m / cell_m) + 2
-    row, line = np.floor(np.divide(places[:2], cell_m, dtype=np.float64))
-    inside = np.flatnonzero(np.hypot((row + 0.5) * cell_m, (line + 0.5) * cell_m) <= range_m)
-    place = (row[inside].astype(np.int64) + reach) * (2 * reach + 1) + line[inside].astype(np.int64) + reach
-    column = _rank_values(place, (2 * reach + 1) ** 2)
-    z = places[2, inside].astype(np.float64)
-    count = int(column.max()) + 1 if len(column) else 0
-    low, high = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(low, column, z)
-    np.maximum.at(high, column, z)
-    above = np.flatnonzero(z > low[column] + _GROUND_M)
-    standing, column = places[:, inside[above]], column[above]
+    width = 2 * reach + 1
+    row, line = np.clip(np.floor(np.divide(places[:2], cell_m, dtype=np.float64)), -reach, reach)
+    cells, column = _number_cells((row * width + line).astype(np.int64) + (width + 1) * reach, width**2)
+    lowest, highest = np.full(len(cells), np.inf, dtype), np.full(len(cells), -np.inf, dtype)
+    np.minimum.at(lowest, column, places[2])
+    np.maximum.at(highest, column, places[2])
+    low, high = lowest.astype(np.float64), highest.astype(np.float64)
+    height = high - low
+    middle_x, middle_y = (cells // width - reach + 0.5) * cell_m, (cells % width - reach + 0.5) * cell_m
+    standing = (height >= least_height_m) & (np.hypot(middle_x, middle_y) <= range_m)
+    ground = np.where(standing, low + _GROUND_M, np.inf)
+    above = np.flatnonzero(places[2] > ground.take(column))
+    places, column = places.take(above, 1), column.take(above)
     # Sort by position, so that sums do not depend on the order of the points.
-    order = _order_by_position(standing)
-    cloud, column = standing[:, order].T.astype(np.float64), column[order]
-    number = np.bincount(column, minlength=count)
-    kept = np.flatnonzero((high - low >= least_height_m) & (number >= least_points))
-    boxes = _boxes(cloud, column, number, high - low)[kept]
+    order = _order_by_position(places)
+    cloud, column = places.take(order, 1).astype(np.float64), column.take(order)
+    number = np.bincount(column, minlength=len(cells))
+    kept = np.flatnonzero(number >= least_points)
+    boxes = _boxes(cloud, column, number, height)[kept]
     scores = 1.0 - np.exp(-number[kept] / 20.0)
     nearest = np.argsort(np.hypot(boxes[:, 0], boxes[:, 1]), kind="stable")[:most]
     return Columns(boxes[nearest].astype(np.float32), scores[nearest].astype(np.float32))
 
 
-def _rank_values(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return the rank (N,) of each value among the distinct values, all below ``most``."""
+def _number_cells(cell: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the cells to count, ascending, and the position (N,) of each point's cell among them.
+
+    Args:
+        cell: (N,) cell of each point, below ``most``.
+        most: number of cells; many are reduced to those with points.
+    """
     if most <= _FEW_CELLS:
-        return (np.cumsum(np.bincount(values, minlength=1) > 0) - 1)[values]
-    return np.unique(values, return_inverse=True)[1].reshape(-1)
+        return np.arange(most), cell
+    cells, column = np.unique(cell, return_inverse=True)
+    return cells, column.reshape(-1)
 
 
 def _order_by_position(points: NDArray[Any]) -> NDArray[np.int64]:
@@ -96,8 +105,9 @@ def _order_by_position(points: NDArray[Any]) -> NDArray[np.int64]:
     bits = (points + np.float32(0.0)).view(np.uint32)
     x, y, z = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
     key = z.astype(np.uint64) << np.uint64(32) | y
-    order = np.argsort(key)
-    equal = np.diff(key[order]) == 0
+    # Sensors store points ring by ring: a stable sort makes use of ordered runs.
+    order = np.argsort(key, kind="stable")
+    equal = np.diff(key.take(order)) == 0
     tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal)) if len(equal) else order[:0]
     among = order[tied]
     order[tied] = among[np.lexsort((x[among], key[among]))]
@@ -110,14 +120,12 @@ def _boxes(
     number: NDArray[np.int64],
     height: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return boxes (columns, 7) around the points of each column, from their first and second moments."""
+    """Return boxes (columns, 7) around the points (3, N) of each column, from first and second moments."""
     count, total = len(number), np.maximum(number, 1)
-    mean = np.stack([np.bincount(column, cloud[:, k], count) / total for k in range(3)], axis=1)
-    offset = cloud[:, :2] - mean[column, :2]
-    xx, yy, xy = (
-        np.bincount(column, offset[:, i] * offset[:, j], count) / total for i, j in ((0, 0), (1, 1), (0, 1))
-    )
+    mean = np.stack([np.bincount(column, values, count) / total for values in cloud])
+    x, y = cloud[:2] - mean[:2].take(column, 1)
+    xx, yy, xy = (np.bincount(column, values, count) / total for values in (x * x, y * y, x * y))
     middle, spread = (xx + yy) / 2, np.hypot((xx - yy) / 2, xy)
     yaw = np.mod(np.arctan2(2 * xy, xx - yy) / 2, np.pi)
     sides = [2 * np.sqrt(np.maximum(middle + sign * spread, 0.0)) for sign in (1, -1)]
-    return np.column_stack([mean, *sides, np.where(number > 0, height, 0.0), yaw])
+    return np.stack([*mean, *sides, height, yaw], axis=1)
