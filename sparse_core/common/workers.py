@@ -13,14 +13,16 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -42,6 +44,38 @@ def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Res
     threads = torch.get_num_threads() if threads is None else threads
     if threads == 1 and torch.get_num_threads() == 1:
         return call()
+    return _start_on_worker(call, threads)()
+
+
+def call_ahead(
+    call: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = 1
+) -> Generator[tuple[Item, Callable[[], Result]], None, None]:
+    """Yield items, each with a function that returns or raises the result of its call.
+
+    Workers already make the calls of the next ``ahead`` items, several at once. The caller's thread iterates
+    over the items. Closing the generator waits for calls that have started.
+
+    Args:
+        call: called with each item in a thread in which torch uses a single thread.
+        items: items in order.
+        ahead: number of later items.
+    """
+    waiting: deque[tuple[Item, Callable[[], Result]]] = deque()
+    try:
+        for item in items:
+            waiting.append((item, _start_on_worker(partial(call, item), 1)))
+            if len(waiting) > ahead:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
+    finally:
+        for _, wait in waiting:
+            with suppress(Exception):  # Nobody asked for this result.
+                wait()
+
+
+def _start_on_worker(call: Callable[[], Result], threads: int) -> Callable[[], Result]:
+    """Start a call on a worker and return a function that waits for its result."""
     first, *helpers = _take_workers(threads)
     modes, context = _Modes(), contextvars.copy_context()
     answers: SimpleQueue[tuple[list[Result], BaseException | None]] = SimpleQueue()
@@ -58,11 +92,14 @@ def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Res
         _idle.extend((first, *helpers))
         answers.put((results, error))
 
+    def wait() -> Result:
+        results, error = answers.get()
+        if error is not None:
+            raise error
+        return results[0]
+
     first.jobs.put(answer)
-    results, error = answers.get()
-    if error is not None:
-        raise error
-    return results[0]
+    return wait
 
 
 def share_tasks(task: Callable[[int], None], count: int) -> None:

@@ -226,19 +226,25 @@ class Surroundings:
             raise found
         return found
 
-    def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
-        """Return further fields of a record."""
+    def fields(self, detections: Detections) -> dict[str, Any]:
+        """Return the time of detection and the encoder, for a record."""
         found: dict[str, Any] = {"detected_ns": time.time_ns()}
         if detections.embeddings is not None:
             found["encoder"] = self._encoder_name()
-        if self._places:
-            points = cloud.points
-            # False for NaN, too.
-            usable = np.abs(points) < _MOST_METRES
-            columns = standing_columns(points if usable.all() else points[usable.all(axis=1)])
-            found["structure"] = packed(np.column_stack([columns.boxes, columns.scores]))
-            found["free"] = packed(np.minimum(free_distances(cloud), _MOST_METRES)[None])
         return found
+
+    def places(self, cloud: PointCloud) -> dict[str, Any]:
+        """Return the structure and free distances of a scan, for a record; nothing with ``--no-places``."""
+        if not self._places:
+            return {}
+        points = cloud.points
+        # False for NaN, too.
+        usable = np.abs(points) < _MOST_METRES
+        columns = standing_columns(points if usable.all() else points[usable.all(axis=1)])
+        return {
+            "structure": packed(np.column_stack([columns.boxes, columns.scores])),
+            "free": packed(np.minimum(free_distances(cloud), _MOST_METRES)[None]),
+        }
 
     def _encoder_name(self) -> str:
         """Return the name of the encoder: embeddings of other weights or heads are not comparable."""
