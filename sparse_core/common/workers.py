@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
@@ -44,27 +44,29 @@ def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Res
     threads = torch.get_num_threads() if threads is None else threads
     if threads == 1 and torch.get_num_threads() == 1:
         return call()
-    return _start_on_worker(call, threads)()
+    workers = _take_workers(threads)
+    return _start(call, workers, released=workers)()
 
 
 def call_ahead(
-    call: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = 1
+    call: Callable[[Item], Result], items: Iterable[Item]
 ) -> Generator[tuple[Item, Callable[[], Result]], None, None]:
     """Yield items, each with a function that returns or raises the result of its call.
 
-    Workers already make the calls of the next ``ahead`` items, several at once. The caller's thread iterates
-    over the items. Closing the generator waits for calls that have started.
+    One worker makes the calls, and calls for the next item meanwhile. The caller's thread iterates over the
+    items. Closing the generator waits for the worker.
 
     Args:
         call: called with each item in a thread in which torch uses a single thread.
         items: items in order.
-        ahead: number of later items.
     """
     waiting: deque[tuple[Item, Callable[[], Result]]] = deque()
+    # The same one for all calls, because memory and caches of another one would be cold.
+    worker = _take_workers(1)
     try:
         for item in items:
-            waiting.append((item, _start_on_worker(partial(call, item), 1)))
-            if len(waiting) > ahead:
+            waiting.append((item, _start(partial(call, item), worker)))
+            if len(waiting) > 1:
                 yield waiting.popleft()
         while waiting:
             yield waiting.popleft()
@@ -72,11 +74,20 @@ def call_ahead(
         for _, wait in waiting:
             with suppress(Exception):  # Nobody asked for this result.
                 wait()
+        _idle.extend(worker)
 
 
-def _start_on_worker(call: Callable[[], Result], threads: int) -> Callable[[], Result]:
-    """Start a call on a worker and return a function that waits for its result."""
-    first, *helpers = _take_workers(threads)
+def _start(
+    call: Callable[[], Result], workers: list[_WorkerThread], released: Sequence[_WorkerThread] = ()
+) -> Callable[[], Result]:
+    """Start a call on the first worker and return a function that waits for its result.
+
+    Args:
+        call: to run after the earlier calls of that worker.
+        workers: the first, and its helpers.
+        released: workers that are idle afterwards.
+    """
+    first, *helpers = workers
     modes, context = _Modes(), contextvars.copy_context()
     answers: SimpleQueue[tuple[list[Result], BaseException | None]] = SimpleQueue()
 
@@ -89,7 +100,7 @@ def _start_on_worker(call: Callable[[], Result], threads: int) -> Callable[[], R
         except BaseException as raised:  # The caller raises it.
             error = raised
         _local.helpers = []
-        _idle.extend((first, *helpers))
+        _idle.extend(released)
         answers.put((results, error))
 
     def wait() -> Result:

@@ -65,8 +65,7 @@ class FrameMaker:
     ) -> None:
         self._options, self._surroundings, self.crops = options, surroundings, crops
         self._read, self._dates = ScanReader(options, transform), ScanDates(options)
-        # Data sets and poses stay open between scans, for one thread at a time. Two threads would also spend
-        # their time waiting for Python's lock.
+        # Data sets and poses stay open between scans, for one thread at a time.
         self._reading = threading.Lock()
         #: Past scans, for detectors that read several sweeps.
         self.sweeps = CommandSweeps(self._timed_scan)
