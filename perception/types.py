@@ -362,8 +362,8 @@ class Detections:
         record: dict[str, Any] = {
             "source": self.source,
             "timestamp_ns": self.timestamp_ns,
-            "boxes": [[round(float(value), 4) for value in box] for box in self.boxes],
-            "scores": [round(float(score), 6) for score in self.scores],
+            "boxes": [[round(value, 4) for value in box] for box in self.boxes.tolist()],
+            "scores": [round(score, 6) for score in self.scores.tolist()],
             "labels": list(self.labels),
             "warnings": list(self.warnings),
             "limits_reached": list(self.limits_reached),

@@ -146,17 +146,17 @@ class ArgoverseDataSet(DataSet):
         )
 
     @classmethod
-    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> ArgoverseFrame | None:
+    def folder_above(cls, scans: Path) -> Path | None:
+        """Return the log of a folder of scans, or None."""
+        inside = scans.parts[-2:] == _SCANS.parts and cls.recognises(scans.parents[1])
+        return scans.parents[1] if inside else None
+
+    @classmethod
+    def frame_beside(cls, folder: Path, scan: Path, opened: OpenDataSets) -> ArgoverseFrame | None:
         """Return the frame of a scan in a log, or None."""
-        folder = scan.resolve().parent
-        if (
-            scan.suffix != ".feather"
-            or folder.parts[-2:] != _SCANS.parts
-            or not cls.recognises(folder.parents[1])
-        ):
+        if scan.suffix != ".feather":
             return None
-        log = folder.parents[1]
-        return opened.open(cls, log, scan).frame(f"{log.name}__{scan.stem}")
+        return opened.open(cls, folder, scan).frame(f"{folder.name}__{scan.stem}")
 
 
 class _Log:

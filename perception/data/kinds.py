@@ -78,4 +78,5 @@ def frame_beside(scan: Path, opened: OpenDataSets | None = None) -> Frame | None
         DataError: a file of the data set is damaged.
     """
     opened = OpenDataSets() if opened is None else opened
-    return next((frame for kind in KINDS if (frame := kind.frame_beside(scan, opened)) is not None), None)
+    frames = (kind.frame_beside(folder, scan, opened) for kind, folder in opened.above(scan, KINDS))
+    return next((frame for frame in frames if frame is not None), None)

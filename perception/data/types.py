@@ -290,8 +290,19 @@ class DataSet(Sequence[Frame]):
         return [] if any(frame.labelled for frame in self) else [UNLABELLED]
 
     @classmethod
-    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> Frame | None:
-        """Return the frame of a scan in a data set of this kind, or None; open the data set by ``opened``."""
+    def folder_above(cls, scans: Path) -> Path | None:
+        """Return the folder of the data set of this kind that holds a resolved folder of scans, or None."""
+        return None
+
+    @classmethod
+    def frame_beside(cls, folder: Path, scan: Path, opened: OpenDataSets) -> Frame | None:
+        """Return the frame of a scan, or None.
+
+        Args:
+            folder: result of :meth:`folder_above` for the folder of the scan.
+            scan: file of the scan.
+            opened: opens the data set.
+        """
         return None
 
 
@@ -310,7 +321,7 @@ class OpenDataSets:
     """Data sets that stay open between scans, so that their tables and folders are not read for each scan.
 
     A data set is opened again after a file was added to the folder of the scan. Changes of other files, such
-    as labels, may not be noticed.
+    as labels or the description of a data set, may not be noticed.
     """
 
     #: Data sets that stay open.
@@ -320,6 +331,15 @@ class OpenDataSets:
 
     def __init__(self) -> None:
         self._opened: dict[tuple[type[DataSet], Path, Path], _Opened] = {}
+        self._above: dict[Path, list[tuple[type[DataSet], Path]]] = {}
+
+    def above(self, scan: Path, kinds: Sequence[type[DataSet]]) -> list[tuple[type[DataSet], Path]]:
+        """Return the kinds and folders of the data sets that hold the folder of a scan, in order."""
+        scans = scan.resolve().parent if scan.is_symlink() else scan.parent
+        if scans not in self._above:
+            found = [(kind, kind.folder_above(scans.resolve())) for kind in kinds]
+            self._above[scans] = [(kind, folder) for kind, folder in found if folder is not None]
+        return self._above[scans]
 
     def open(self, kind: type[_Kind], folder: Path, scan: Path, *, having: Part = "scan") -> _Kind:
         """Return the data set in a folder.

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from perception.errors import DataError
 from perception.io.columns import Columns, parse_columns
 from perception.io.files.bin import NUSCENES_SUFFIX, read_bin, write_bin
@@ -17,7 +15,7 @@ from perception.io.files.las import read_las
 from perception.io.files.npy import read_npy, write_npy
 from perception.io.files.pcd import read_pcd, write_pcd
 from perception.io.files.ply import read_ply, write_ply
-from perception.io.raw import RawCloud, apply_transform, unit_intensity
+from perception.io.raw import RawCloud, apply_transform, unit_points
 from perception.io.transform import ScanTransform
 from perception.types import FloatArray, PointCloud
 from sparse_core.common.files import replacing
@@ -97,9 +95,9 @@ def load_point_cloud(
         ". Rescale or remove it, name the columns (--columns x,y,z,intensity,ring), or give the full scale"
         " (--intensity-scale 255)."
     )
-    intensity, _ = unit_intensity(f"{path}: field", raw, advice=advice)
+    points, _ = unit_points(f"{path}: field", raw, advice=advice)
     return PointCloud(
-        np.column_stack([raw.xyz, intensity]),
+        points,
         timestamp_ns=raw.time_ns,
         source=str(path),
         sensor_height_m=transform.sensor_height_m,

@@ -107,11 +107,14 @@ def first_point_time(fields: Mapping[str, npt.NDArray[Any]]) -> int | None:
     return None
 
 
-def find_times_file(scan: Path) -> Path | None:
-    """Return KITTI's file of times next to the folder of a numbered scan, or None."""
-    if parse_count(scan.name.split(".")[0]) is None:
-        return None
-    folder = scan.absolute().parent.parent
+def is_numbered(scan: Path) -> bool:
+    """Return True if the name of a scan is a number, as in KITTI."""
+    return parse_count(scan.name.split(".")[0]) is not None
+
+
+def find_times_file(scans: Path) -> Path | None:
+    """Return KITTI's file of times next to a folder of numbered scans, or None."""
+    folder = scans.absolute().parent
     return next((path for name in _BESIDE if (path := folder / name).is_file()), None)
 
 

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-import numpy as np
-
 from perception.errors import DataError
-from perception.io.raw import RawCloud, apply_transform, unit_intensity
+from perception.io.raw import RawCloud, apply_transform, unit_points
 from perception.io.sensors.ouster import OusterSensor, read_ouster_metadata
 from perception.io.sensors.pcap import Datagram
 from perception.io.sensors.turns import (
@@ -179,9 +177,9 @@ class PacketSocket:
     def _arrival(self, time_ns: int, raw: RawCloud, arrived_s: float) -> Arrival:
         raw = apply_transform(raw, self._transform)
         name = f"{self._address.port}-{self._position:06d}"
-        intensity, self._divisor = unit_intensity(f"{self.name}, {name}:", raw, least=self._divisor)
+        points, self._divisor = unit_points(f"{self.name}, {name}:", raw, least=self._divisor)
         cloud = PointCloud(
-            np.column_stack([raw.xyz, intensity]),
+            points,
             timestamp_ns=time_ns,
             source=f"{self.name}#{self._position}",
             sensor_height_m=self._transform.sensor_height_m,

@@ -1,16 +1,37 @@
-"""Columns of a point cloud with objects above the ground, in numpy; shared by perception and memory."""
+"""Columns of a point cloud with objects above the ground; shared by perception and memory.
+
+C++ code measures the columns, bit for bit as numpy does; numpy does it until the code is compiled, without a
+compiler, and for fine grids.
+"""
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sparse_core.kernels.native import BackgroundLibrary
+
+_NUMBER, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+COLUMNS = BackgroundLibrary(
+    Path(__file__).with_name("columns.cpp"),
+    {
+        "measure_columns": (
+            _NUMBER,
+            [_POINTER, *[_NUMBER] * 2, _REAL, _NUMBER, _POINTER, *[_REAL] * 2, *[_POINTER] * 3],
+        )
+    },
+    "columns are measured with arrays",
+)
+
 #: Thickness of the ground above the lowest point of a column, in metres.
 _GROUND_M = 0.25
-#: Most cells to count; with more, values are sorted instead.
-_FEW_CELLS = 1 << 20
+#: With more cells, points are sorted by cell to find those with points.
+_FEW_CELLS = 1 << 14
+_NOT_FINITE = "points must be finite"
 
 
 class Columns(NamedTuple):
@@ -54,38 +75,112 @@ def standing_columns(
         raise ValueError(f"points must have shape (N, 3) or more columns, got {given.shape}")
     if cell_m <= 0 or range_m <= 0 or most < 1 or least_points < 1:
         raise ValueError("cell_m, range_m, least_points and most must be positive")
-    places = np.ascontiguousarray(given[:, :3].T)
-    if not np.isfinite(places).all():
-        raise ValueError("points must be finite")
-    # Number the cells within reach, row by row.
-    reach = int(range_m / cell_m) + 2
-    row, line = np.floor(np.divide(places[:2], cell_m, dtype=np.float64))
-    inside = np.flatnonzero(np.hypot((row + 0.5) * cell_m, (line + 0.5) * cell_m) <= range_m)
-    place = (row[inside].astype(np.int64) + reach) * (2 * reach + 1) + line[inside].astype(np.int64) + reach
-    column = _rank_values(place, (2 * reach + 1) ** 2)
-    z = places[2, inside].astype(np.float64)
-    count = int(column.max()) + 1 if len(column) else 0
-    low, high = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(low, column, z)
-    np.maximum.at(high, column, z)
-    above = np.flatnonzero(z > low[column] + _GROUND_M)
-    standing, column = places[:, inside[above]], column[above]
-    # Sort by position, so that sums do not depend on the order of the points.
-    order = _order_by_position(standing)
-    cloud, column = standing[:, order].T.astype(np.float64), column[order]
-    number = np.bincount(column, minlength=count)
-    kept = np.flatnonzero((high - low >= least_height_m) & (number >= least_points))
-    boxes = _boxes(cloud, column, number, high - low)[kept]
-    scores = 1.0 - np.exp(-number[kept] / 20.0)
+    grid = _Grid(cell_m, range_m, least_height_m)
+    columns = _measure_compiled(given, grid) or _measure_arrays(given, grid)
+    kept = np.flatnonzero(columns.number >= least_points)
+    boxes = _boxes(columns.moments.take(kept, 1), columns.height[kept])
+    scores = 1.0 - np.exp(-columns.number[kept] / 20.0)
     nearest = np.argsort(np.hypot(boxes[:, 0], boxes[:, 1]), kind="stable")[:most]
     return Columns(boxes[nearest].astype(np.float32), scores[nearest].astype(np.float32))
 
 
-def _rank_values(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return the rank (N,) of each value among the distinct values, all below ``most``."""
+class _Grid(NamedTuple):
+    """Square grid of cells, numbered row by row; those at the border are out of range and hold all others."""
+
+    cell_m: float
+    range_m: float
+    least_height_m: float
+
+    @property
+    def reach(self) -> int:
+        """Number of cells from the middle to the border."""
+        return int(self.range_m / self.cell_m) + 2
+
+    @property
+    def width(self) -> int:
+        """Number of cells in a row."""
+        return 2 * self.reach + 1
+
+    def near(self, cells: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which cells (M,) are within range."""
+        middle = [(place - self.reach + 0.5) * self.cell_m for place in np.divmod(cells, self.width)]
+        return np.asarray(np.hypot(*middle) <= self.range_m)
+
+
+class _Measured(NamedTuple):
+    """Measurements of columns.
+
+    Attributes:
+        height: (M,) float64 vertical extent.
+        number: (M,) int64 points above the ground; 0 in columns that are too low or out of range.
+        moments: (6, M) float64 of those points: mean x, y, z, and mean of the squared offsets xx, yy, xy.
+    """
+
+    height: NDArray[np.float64]
+    number: NDArray[np.int64]
+    moments: NDArray[np.float64]
+
+
+def _measure_compiled(given: NDArray[Any], grid: _Grid) -> _Measured | None:
+    """Return :func:`_measure_arrays`, or None if the compiled code cannot run."""
+    library = COLUMNS.library()
+    fits = given.dtype == np.float32 and given.flags.c_contiguous and grid.width**2 <= _FEW_CELLS
+    if library is None or not fits:
+        return None
+    cells = np.arange(grid.width**2)
+    near = grid.near(cells)
+    found = _Measured(np.empty(len(cells)), np.empty(len(cells), np.int64), np.empty((6, len(cells))))
+    failed = library.measure_columns(
+        given.ctypes.data, *given.shape, grid.cell_m, grid.reach, near.ctypes.data, grid.least_height_m,
+        _GROUND_M, *(part.ctypes.data for part in found),
+    )  # fmt: skip
+    if failed:
+        raise ValueError(_NOT_FINITE)
+    return found
+
+
+def _measure_arrays(given: NDArray[Any], grid: _Grid) -> _Measured:
+    """Measure the columns of points (N, 3) or more columns; raise ``ValueError`` if they are not finite."""
+    dtype = np.float32 if given.dtype == np.float32 else np.float64
+    places = np.ascontiguousarray(given[:, :3].T, dtype)
+    if not np.isfinite(places).all():
+        raise ValueError(_NOT_FINITE)
+    reach, width = grid.reach, grid.width
+    row, line = np.clip(np.floor(np.divide(places[:2], grid.cell_m, dtype=np.float64)), -reach, reach)
+    cells, column = _number_cells((row * width + line).astype(np.int64) + (width + 1) * reach, width**2)
+    lowest, highest = np.full(len(cells), np.inf, dtype), np.full(len(cells), -np.inf, dtype)
+    np.minimum.at(lowest, column, places[2])
+    np.maximum.at(highest, column, places[2])
+    low, high = lowest.astype(np.float64), highest.astype(np.float64)
+    standing = (high - low >= grid.least_height_m) & grid.near(cells)
+    ground = np.where(standing, low + _GROUND_M, np.inf)
+    above = np.flatnonzero(places[2] > ground.take(column))
+    places, column = places.take(above, 1), column.take(above)
+    # Sort by position, so that sums do not depend on the order of the points.
+    order = _order_by_position(places)
+    cloud, column = places.take(order, 1).astype(np.float64), column.take(order)
+    number = np.bincount(column, minlength=len(cells))
+    total = np.maximum(number, 1)
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.bincount(column, values, len(cells)) / total)
+
+    middle = np.stack([mean(values) for values in cloud])
+    x, y = cloud[:2] - middle[:2].take(column, 1)
+    return _Measured(high - low, number, np.stack([*middle, mean(x * x), mean(y * y), mean(x * y)]))
+
+
+def _number_cells(cell: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the cells to count, ascending, and the position (N,) of each point's cell among them.
+
+    Args:
+        cell: (N,) cell of each point, below ``most``.
+        most: number of cells; many are reduced to those with points.
+    """
     if most <= _FEW_CELLS:
-        return (np.cumsum(np.bincount(values, minlength=1) > 0) - 1)[values]
-    return np.unique(values, return_inverse=True)[1].reshape(-1)
+        return np.arange(most), cell
+    cells, column = np.unique(cell, return_inverse=True)
+    return cells, column.reshape(-1)
 
 
 def _order_by_position(points: NDArray[Any]) -> NDArray[np.int64]:
@@ -96,28 +191,19 @@ def _order_by_position(points: NDArray[Any]) -> NDArray[np.int64]:
     bits = (points + np.float32(0.0)).view(np.uint32)
     x, y, z = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
     key = z.astype(np.uint64) << np.uint64(32) | y
-    order = np.argsort(key)
-    equal = np.diff(key[order]) == 0
+    # Sensors store points ring by ring: a stable sort makes use of ordered runs.
+    order = np.argsort(key, kind="stable")
+    equal = np.diff(key.take(order)) == 0
     tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal)) if len(equal) else order[:0]
     among = order[tied]
     order[tied] = among[np.lexsort((x[among], key[among]))]
     return order
 
 
-def _boxes(
-    cloud: NDArray[np.float64],
-    column: NDArray[np.int64],
-    number: NDArray[np.int64],
-    height: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return boxes (columns, 7) around the points of each column, from their first and second moments."""
-    count, total = len(number), np.maximum(number, 1)
-    mean = np.stack([np.bincount(column, cloud[:, k], count) / total for k in range(3)], axis=1)
-    offset = cloud[:, :2] - mean[column, :2]
-    xx, yy, xy = (
-        np.bincount(column, offset[:, i] * offset[:, j], count) / total for i, j in ((0, 0), (1, 1), (0, 1))
-    )
+def _boxes(moments: NDArray[np.float64], height: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return boxes (M, 7) from the moments (6, M) and heights (M,) of columns."""
+    xx, yy, xy = moments[3:]
     middle, spread = (xx + yy) / 2, np.hypot((xx - yy) / 2, xy)
     yaw = np.mod(np.arctan2(2 * xy, xx - yy) / 2, np.pi)
     sides = [2 * np.sqrt(np.maximum(middle + sign * spread, 0.0)) for sign in (1, -1)]
-    return np.column_stack([mean, *sides, np.where(number > 0, height, 0.0), yaw])
+    return np.stack([*moments[:3], *sides, height, yaw], axis=1)

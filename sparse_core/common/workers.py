@@ -13,14 +13,16 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -42,7 +44,50 @@ def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Res
     threads = torch.get_num_threads() if threads is None else threads
     if threads == 1 and torch.get_num_threads() == 1:
         return call()
-    first, *helpers = _take_workers(threads)
+    workers = _take_workers(threads)
+    return _start(call, workers, released=workers)()
+
+
+def call_ahead(
+    call: Callable[[Item], Result], items: Iterable[Item]
+) -> Generator[tuple[Item, Callable[[], Result]], None, None]:
+    """Yield items, each with a function that returns or raises the result of its call.
+
+    One worker makes the calls, and calls for the next item meanwhile. The caller's thread iterates over the
+    items. Closing the generator waits for the worker.
+
+    Args:
+        call: called with each item in a thread in which torch uses a single thread.
+        items: items in order.
+    """
+    waiting: deque[tuple[Item, Callable[[], Result]]] = deque()
+    # The same one for all calls, because memory and caches of another one would be cold.
+    worker = _take_workers(1)
+    try:
+        for item in items:
+            waiting.append((item, _start(partial(call, item), worker)))
+            if len(waiting) > 1:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
+    finally:
+        for _, wait in waiting:
+            with suppress(Exception):  # Nobody asked for this result.
+                wait()
+        _idle.extend(worker)
+
+
+def _start(
+    call: Callable[[], Result], workers: list[_WorkerThread], released: Sequence[_WorkerThread] = ()
+) -> Callable[[], Result]:
+    """Start a call on the first worker and return a function that waits for its result.
+
+    Args:
+        call: to run after the earlier calls of that worker.
+        workers: the first, and its helpers.
+        released: workers that are idle afterwards.
+    """
+    first, *helpers = workers
     modes, context = _Modes(), contextvars.copy_context()
     answers: SimpleQueue[tuple[list[Result], BaseException | None]] = SimpleQueue()
 
@@ -55,14 +100,17 @@ def run_on_worker(call: Callable[[], Result], threads: int | None = None) -> Res
         except BaseException as raised:  # The caller raises it.
             error = raised
         _local.helpers = []
-        _idle.extend((first, *helpers))
+        _idle.extend(released)
         answers.put((results, error))
 
+    def wait() -> Result:
+        results, error = answers.get()
+        if error is not None:
+            raise error
+        return results[0]
+
     first.jobs.put(answer)
-    results, error = answers.get()
-    if error is not None:
-        raise error
-    return results[0]
+    return wait
 
 
 def share_tasks(task: Callable[[int], None], count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from perception.cli.console import (
 from perception.cli.detect.archive import add_engine_options, detect_archive, wants_engine
 from perception.cli.detect.budget import add_budget_options
 from perception.cli.detect.crops import Crops, add_crop_options
-from perception.cli.detect.frames import DetectedFrame, FrameMaker
+from perception.cli.detect.frames import DetectedFrame, FrameMaker, PreparedScan
 from perception.cli.detect.limits import LimitCount, add_limits_option
 from perception.cli.detect.pages import detections_of, open_player
 from perception.cli.detect.partitions import FOLDER as TABLE
@@ -37,6 +37,7 @@ from perception.io.addresses import path_or_address
 from sparse_core.common.console import LOG, REMARKS, progress_bar
 from sparse_core.common.libraries import load_pyarrow
 from sparse_core.common.table import Table, cell
+from sparse_core.common.workers import call_ahead
 
 if TYPE_CHECKING:
     from perception.visualise import Player
@@ -137,7 +138,7 @@ def _detect(options: argparse.Namespace) -> int:
                 stack.enter_context(records.open())
             return detect_archive(options, found, records, crops, ScanReader(options, transform))
         make = FrameMaker(options, transform, surroundings, crops)
-        if _any_readable(found, make.read):
+        if _any_readable(found, make):
             make.load()
         if records is not None:
             stack.enter_context(records.open())
@@ -163,25 +164,31 @@ class _SerialRun:
 
     def detect(self, found: ScanPaths | MergedScans) -> None:
         """Detect in all scans; unusable ones are logged and counted."""
-        records, total = self._records, found.total
-        with progress_bar() as bar:
+        total = found.total
+        with progress_bar() as bar, closing(call_ahead(self._prepare, found)) as scans:
             task = bar.add_task("detecting", total=total)
-            for scan in found:
+            for scan, prepared in scans:
                 try:
-                    if records is not None and (record := records.find(scan.name, scan.source)) is not None:
-                        self._skip(scan, record, records.path)
+                    ready = prepared()
+                    if isinstance(ready, PreparedScan):
+                        self._add(self._make(scan, ready), total)
                     else:
-                        self._add(self._make(scan), total)
+                        self._skip(scan, ready)
                 except DataError as error:
                     self.failed += 1
                     LOG.error("skipped: %s", error)
                 finally:
                     bar.advance(task)
 
-    def _skip(self, scan: Scan, record: dict[str, Any], path: Path) -> None:
-        """Add a scan to the page whose record an earlier run wrote to a file."""
-        if self._player is not None:
-            boxes, read = detections_of(record, path), self._make.read(scan)
+    def _prepare(self, scan: Scan) -> PreparedScan | dict[str, Any]:
+        """Return the record of a scan from an earlier run, or prepare the scan."""
+        record = None if self._records is None else self._records.find(scan.name, scan.source)
+        return self._make.prepare(scan) if record is None else record
+
+    def _skip(self, scan: Scan, record: dict[str, Any]) -> None:
+        """Add a scan to the page whose record an earlier run wrote."""
+        if self._player is not None and self._records is not None:
+            boxes, read = detections_of(record, self._records.path), self._make.read(scan)
             self._player.add(read.cloud, boxes, name=scan.name, ground_truth=read.truth)
         self._make.sweeps.skip(scan)
         self._known += 1
@@ -221,13 +228,13 @@ class _SerialRun:
                 OUTPUT.print(f"{self._player}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _any_readable(found: ScanPaths | MergedScans, read: ScanReader) -> bool:
+def _any_readable(found: ScanPaths | MergedScans, make: FrameMaker) -> bool:
     """Return False if all scans are unreadable local files, which need no detector."""
     if isinstance(found, MergedScans) or found.recordings or any(scan.address for scan in found.files):
         return True
     for scan in found.files:
         with suppress(DataError):
-            read(scan)
+            make.read(scan)
             return True
     return False
 

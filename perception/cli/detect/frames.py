@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 import time
 import warnings
 from contextlib import nullcontext
@@ -27,6 +28,14 @@ from sparse_core.errors import CapacityWarning
 
 
 @dataclass(frozen=True, eq=False)
+class PreparedScan(ReadScan):
+    """A scan with its time, its pose and the fields of its record about places."""
+
+    pose: ScanPose | None
+    places: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
 class DetectedFrame(ReadScan):
     """A scan with its detections and its record."""
 
@@ -47,7 +56,6 @@ class FrameMaker:
         surroundings, crops: further fields of records.
 
     Attributes:
-        read: reader of scans.
         crops: pictures of objects.
         budget: budget of time or energy, if any; known after :meth:`load`.
     """
@@ -56,7 +64,9 @@ class FrameMaker:
         self, options: argparse.Namespace, transform: ScanTransform, surroundings: Surroundings, crops: Crops
     ) -> None:
         self._options, self._surroundings, self.crops = options, surroundings, crops
-        self.read, self._dates = ScanReader(options, transform), ScanDates(options)
+        self._read, self._dates = ScanReader(options, transform), ScanDates(options)
+        # Data sets and poses stay open between scans, for one thread at a time.
+        self._reading = threading.Lock()
         #: Past scans, for detectors that read several sweeps.
         self.sweeps = CommandSweeps(self._timed_scan)
         self._detector: Detector | None = None
@@ -86,24 +96,39 @@ class FrameMaker:
         self._detector = detector
         return detector
 
-    def __call__(self, scan: Scan) -> DetectedFrame:
-        """Detect, and draw the picture; the caller writes the record afterwards.
+    def read(self, scan: Scan) -> ReadScan:
+        """Read a scan; raise ``DataError`` if it is unreadable."""
+        with self._reading:
+            return self._read(scan)
+
+    def prepare(self, scan: Scan) -> PreparedScan:
+        """Do what a scan needs before its detection, in any thread.
 
         Raises:
             DataError: the scan is unusable.
         """
-        read = self.read(scan)
-        cloud, pose = self._surroundings.with_pose(scan, read)
-        frame = self._detect(self._detector or self.load(), scan, ReadScan(cloud, read.frame), pose)
+        with self._reading:
+            read = self._read(scan)
+            cloud, pose = self._surroundings.with_pose(scan, read)
+            return PreparedScan(cloud, read.frame, pose, self._surroundings.places(cloud))
+
+    def __call__(self, scan: Scan, read: PreparedScan) -> DetectedFrame:
+        """Detect, and draw the picture; the caller writes the record afterwards.
+
+        Raises:
+            DataError: a file of the scan's data set is damaged.
+        """
+        frame = self._detect(self._detector or self.load(), scan, read)
         if self._options.out is not None and not self._options.no_pictures:
             self._draw(scan, frame)
         return frame
 
     def _timed_scan(self, scan: Scan) -> tuple[PointCloud, ScanPose | None]:
-        return self._surroundings.with_pose(scan, self.read(scan))
+        with self._reading:
+            return self._surroundings.with_pose(scan, self._read(scan))
 
-    def _detect(self, detector: Detector, scan: Scan, read: ReadScan, pose: ScanPose | None) -> DetectedFrame:
-        budget, cloud = self.budget, read.cloud
+    def _detect(self, detector: Detector, scan: Scan, read: PreparedScan) -> DetectedFrame:
+        budget, cloud, pose = self.budget, read.cloud, read.pose
         seen = self.sweeps.merge(detector.config.pillars, scan, cloud, pose)
         used = detector if budget is None else budget.detector
         started = time.perf_counter()
@@ -121,7 +146,7 @@ class FrameMaker:
         if self._least_scores:
             record["least_scores"] = self._least_scores
         record |= {} if pose is None else {"pose": pose.to_dict()}
-        record |= self._surroundings.fields(cloud, detections)
+        record |= self._surroundings.fields(detections) | read.places
         record |= {} if budget is None else budget.record()
         record |= self.crops.fields(scan.name, read.frame, detections)
         if stages_ms:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from perception.cli.detect.crops import Crops
-from perception.cli.detect.frames import FrameMaker
+from perception.cli.detect.frames import FrameMaker, PreparedScan
 from perception.cli.scans.options import transform_of
 from perception.cli.scans.scan import Scan
 from perception.cli.scans.source import frame_name, scans_of
@@ -22,6 +22,7 @@ from perception.errors import DataError
 from perception.io.recordings.bag_scans import BagScan, BagScans
 from perception.io.recordings.bags import open_bag
 from sparse_core.common.files import write_failure
+from sparse_core.common.workers import call_ahead
 
 _WRONG_PLACES = (PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -137,7 +138,7 @@ class PortionMaker:
     def __call__(self, portion: Portion) -> Results:
         """Detect in the scans of a portion, in order."""
         if portion.bag_range is None:
-            return Results([self._detect(scan) for scan in portion.scans], cut=self._crops.take_counts())
+            return Results(self._detect(portion.scans), cut=self._crops.take_counts())
         bag_range, divisor = portion.bag_range, portion.bag_range.least
         found = self._open_bag(bag_range.path).read_range(bag_range.first, bag_range.stop, least=divisor)
 
@@ -148,12 +149,16 @@ class PortionMaker:
                 yield scan
 
         scans = scans_of(bag_range.path, bag_range.stem, attempts(), bag_range.first)
-        results = [self._detect(scan) for scan in scans]
+        results = self._detect(scans)
         return Results(results, divisor, self._crops.take_counts())
 
-    def _detect(self, scan: Scan) -> ScanResult:
+    def _detect(self, scans: Iterable[Scan]) -> list[ScanResult]:
+        with closing(call_ahead(self._make.prepare, scans)) as ready:
+            return [self._result(scan, prepared) for scan, prepared in ready]
+
+    def _result(self, scan: Scan, prepared: Callable[[], PreparedScan]) -> ScanResult:
         try:
-            return ScanResult(self._make(scan).record)
+            return ScanResult(self._make(scan, prepared()).record)
         except DataError as error:
             return ScanResult(None, str(error))
         except OSError as error:

@@ -43,7 +43,8 @@ class Records:
             "latency_ms": round(result.latency_s * 1e3, 2),
             "limits_reached": list(result.found.limits_reached),
             **({} if pose is None else {"pose": pose.to_dict()}),
-            **self._surroundings.fields(arrival.cloud, result.found),
+            **self._surroundings.fields(result.found),
+            **self._surroundings.places(arrival.cloud),
         }
         if self._predict_s is not None:
             record["delivery"] = delivery_fields(result.deliver(self._predict_s))

@@ -23,7 +23,7 @@ from perception.errors import DataError
 from perception.io.poses import ScanPose, ScanPoses
 from perception.io.recordings.bag_poses import BagPoses, pose_topics
 from perception.io.recordings.bags import is_bag, open_bag
-from perception.io.times import ScanTimes, find_times_file, time_in_name
+from perception.io.times import ScanTimes, find_times_file, is_numbered, time_in_name
 from perception.io.transform import ScanTransform
 from perception.model.embedding import digest, embedding_path
 from perception.scans.free import free_distances
@@ -85,7 +85,7 @@ class Surroundings:
         read = options.poses is not None and bag is None
         self._poses = ScanPoses(options.poses, camera=options.camera_poses) if read else None
         self._times = None if options.times is None else ScanTimes(options.times)
-        self._folder_times: dict[Path, ScanTimes] = {}
+        self._folder_times: dict[Path, ScanTimes | None] = {}
         self._bag, self._pose_topic = bag, options.pose_topic
         self._recorded = recorded_poses and options.poses is None and options.pose_topic is None
         self._bag_poses: dict[tuple[Path, str], BagPoses | DataError | None] = {}
@@ -138,12 +138,13 @@ class Surroundings:
         return f"{self._times.path}: line {self._times.line(scan.name, scan.position)}: "
 
     def _times_beside(self, scan: Scan) -> ScanTimes | None:
-        path = None if scan.address else find_times_file(scan.path)
-        if path is None:
+        if scan.address or not is_numbered(scan.path):
             return None
-        if path not in self._folder_times:
-            self._folder_times[path] = ScanTimes(path)
-        return self._folder_times[path]
+        folder = scan.path.parent
+        if folder not in self._folder_times:
+            path = find_times_file(folder)
+            self._folder_times[folder] = None if path is None else ScanTimes(path)
+        return self._folder_times[folder]
 
     def pose_of(self, scan: Scan, cloud: PointCloud, frame: Frame | None) -> ScanPose | None:
         """Return the pose of a scan with its time; see :meth:`scan_pose`."""
@@ -225,19 +226,25 @@ class Surroundings:
             raise found
         return found
 
-    def fields(self, cloud: PointCloud, detections: Detections) -> dict[str, Any]:
-        """Return further fields of a record."""
+    def fields(self, detections: Detections) -> dict[str, Any]:
+        """Return the time of detection and the encoder, for a record."""
         found: dict[str, Any] = {"detected_ns": time.time_ns()}
         if detections.embeddings is not None:
             found["encoder"] = self._encoder_name()
-        if self._places:
-            points = cloud.points
-            # False for NaN, too.
-            usable = np.abs(points) < _MOST_METRES
-            columns = standing_columns(points if usable.all() else points[usable.all(axis=1)])
-            found["structure"] = packed(np.column_stack([columns.boxes, columns.scores]))
-            found["free"] = packed(np.minimum(free_distances(cloud), _MOST_METRES)[None])
         return found
+
+    def places(self, cloud: PointCloud) -> dict[str, Any]:
+        """Return the structure and free distances of a scan, for a record; nothing with ``--no-places``."""
+        if not self._places:
+            return {}
+        points = cloud.points
+        # False for NaN, too.
+        usable = np.abs(points) < _MOST_METRES
+        columns = standing_columns(points if usable.all() else points[usable.all(axis=1)])
+        return {
+            "structure": packed(np.column_stack([columns.boxes, columns.scores])),
+            "free": packed(np.minimum(free_distances(cloud), _MOST_METRES)[None]),
+        }
 
     def _encoder_name(self) -> str:
         """Return the name of the encoder: embeddings of other weights or heads are not comparable."""

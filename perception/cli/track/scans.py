@@ -197,7 +197,8 @@ class ScanRun:
             "time_ns": known_time(cloud.timestamp_ns, None if pose is None else pose.time_ns),
             "elapsed_ms": round(elapsed_ms, 2),
             **({} if pose is None else {"pose": pose.to_dict()}),
-            **self._surroundings.fields(cloud, found),
+            **self._surroundings.fields(found),
+            **self._surroundings.places(cloud),
         }
 
     def _cloud(self, scan: Scan) -> PointCloud:

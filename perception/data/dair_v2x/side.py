@@ -167,12 +167,15 @@ class DairV2xSide(DataSet):
         return [*check_files(self.files.scans, self.files.labelled, lists), _VIEW]
 
     @classmethod
-    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> SideFrame | None:
+    def folder_above(cls, scans: Path) -> Path | None:
+        """Return the folder of a side that holds a folder of scans, or None."""
+        inside = scans.name == SCANS and SideFiles.found(scans.parent) is not None
+        return scans.parent if inside else None
+
+    @classmethod
+    def frame_beside(cls, folder: Path, scan: Path, opened: OpenDataSets) -> SideFrame | None:
         """Return the frame of a scan in the folder of a side, or None."""
         scan = scan.resolve()
-        folder = scan.parent.parent
-        if scan.parent.name != SCANS or SideFiles.found(folder) is None:
-            return None
         data_set = opened.open(cls, folder, scan, having="scan or labels")
         return data_set.frame(scan.stem) if data_set.files.scans.get(scan.stem) == scan else None
 

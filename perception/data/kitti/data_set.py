@@ -151,8 +151,12 @@ class KittiDataSet(DataSet):
         return check_files(self.files)
 
     @classmethod
-    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> KittiFrame | None:
+    def folder_above(cls, scans: Path) -> Path | None:
+        """Return the folder with calibrations that holds a folder of scans, or None."""
+        return scans.parent if KittiFolder(scans.parent).holds_calibrations else None
+
+    @classmethod
+    def frame_beside(cls, folder: Path, scan: Path, opened: OpenDataSets) -> KittiFrame | None:
         """Return the frame of a scan whose data set has a calibration for it, or None."""
-        files = KittiFolder(scan.resolve().parent.parent)
-        frame = KittiFrame.of(files, scan.stem, scan)
-        return frame if files.folder == files.root and frame.calibrated else None
+        frame = KittiFrame.of(KittiFolder(folder), scan.stem, scan)
+        return frame if frame.calibrated else None

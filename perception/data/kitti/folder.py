@@ -46,6 +46,11 @@ class KittiFolder:
         """Lists of frames in ``ImageSets``, in the root or next to it."""
         return _by_id(self.root.parent / "ImageSets") | _by_id(self.root / "ImageSets")
 
+    @property
+    def holds_calibrations(self) -> bool:
+        """True if the root itself, instead of its folder ``training``, has calibrations."""
+        return self.folder == self.root and (self.folder / "calib").is_dir()
+
     def path(self, part: Literal["label_2", "calib"], frame_id: str) -> Path:
         """Return the path of a frame's labels or calibration."""
         return self.folder / part / f"{frame_id}.txt"

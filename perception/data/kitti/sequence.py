@@ -150,10 +150,14 @@ class KittiSequence(DataSet):
         )
 
     @classmethod
-    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> KittiSequenceFrame | None:
-        """Return the frame of a scan in a sequence, or None."""
-        folder = scan.resolve().parent.parent
-        return opened.open(cls, folder, scan).frame(scan.stem) if cls.recognises(folder) else None
+    def folder_above(cls, scans: Path) -> Path | None:
+        """Return the sequence of a folder of scans, or None."""
+        return scans.parent if cls.recognises(scans.parent) else None
+
+    @classmethod
+    def frame_beside(cls, folder: Path, scan: Path, opened: OpenDataSets) -> KittiSequenceFrame:
+        """Return the frame of a scan in a sequence."""
+        return opened.open(cls, folder, scan).frame(scan.stem)
 
 
 def _line(values: list[Value | None] | None, number: int, path: Path) -> Value | None:

@@ -255,15 +255,17 @@ class NuScenesDataSet(DataSet):
         )
 
     @classmethod
-    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> NuScenesFrame | None:
+    def folder_above(cls, scans: Path) -> Path | None:
+        """Return the folder with tables above ``samples/LIDAR_TOP``, or None."""
+        inside = scans.parts[-2:] == ("samples", LIDAR) and _versions(scans.parents[1])
+        return scans.parents[1] if inside else None
+
+    @classmethod
+    def frame_beside(cls, folder: Path, scan: Path, opened: OpenDataSets) -> NuScenesFrame | None:
         """Return the key frame of a file in ``samples/LIDAR_TOP``, or None."""
-        folder = scan.resolve().parent
-        if not scan.name.endswith(_SUFFIX) or folder.parts[-2:] != ("samples", LIDAR):
+        if not scan.name.endswith(_SUFFIX):
             return None
-        root = folder.parent.parent
-        if not _versions(root):
-            return None
-        data_set = opened.open(cls, root, scan, having="scan or labels")
+        data_set = opened.open(cls, folder, scan, having="scan or labels")
         name = scan.name.removesuffix(_SUFFIX)
         return data_set.frame(name) if name in data_set._frames else None
 

@@ -200,12 +200,14 @@ class OwnDataSet(DataSet):
         return check_files(self.scan_files, labelled, lists)
 
     @classmethod
-    def frame_beside(cls, scan: Path, opened: OpenDataSets) -> OwnFrame | None:
+    def folder_above(cls, scans: Path) -> Path | None:
+        """Return the nearest described folder above a folder of scans, or None."""
+        return next(filter(cls.recognises, (scans, *scans.parents)[:_LEVELS_ABOVE]), None)
+
+    @classmethod
+    def frame_beside(cls, folder: Path, scan: Path, opened: OpenDataSets) -> OwnFrame | None:
         """Return the frame of a scan in an own folder, or None."""
         scan = scan.resolve()
-        for folder in scan.parents[:_LEVELS_ABOVE]:
-            if cls.recognises(folder):
-                data_set = opened.open(cls, folder, scan, having="scan or labels")
-                mine = data_set.scan_files.get(scan.stem)
-                return data_set.frame(scan.stem) if mine is not None and mine.resolve() == scan else None
-        return None
+        data_set = opened.open(cls, folder, scan, having="scan or labels")
+        mine = data_set.scan_files.get(scan.stem)
+        return data_set.frame(scan.stem) if mine is not None and mine.resolve() == scan else None

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from perception.errors import DataError
-from perception.io.raw import apply_transform, unit_intensity
+from perception.io.raw import apply_transform, unit_points
 from perception.io.recordings import foxglove, ros
 from perception.io.recordings.bags import Bag, BagMessage, Topic, join_names
 from perception.io.transform import ScanTransform
@@ -177,9 +175,9 @@ def decode_cloud(message: BagMessage, place: str, least: float, transform: ScanT
     decode = ros.ros_cloud if message.topic.type == ros.CLOUD else foxglove.foxglove_cloud
     found = decode(message, place)
     raw = apply_transform(found.raw, transform)
-    intensity, divisor = unit_intensity(f"{place}:", raw, least=least)
+    points, divisor = unit_points(f"{place}:", raw, least=least)
     cloud = PointCloud(
-        np.column_stack([raw.xyz, intensity]),
+        points,
         timestamp_ns=found.time_ns,
         sensor_height_m=transform.sensor_height_m,
     )

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from perception.errors import DataError
-from perception.io.raw import apply_transform, unit_intensity
+from perception.io.raw import apply_transform, unit_points
 from perception.io.recordings.bag_scans import BagScan
 from perception.io.recordings.bags import join_names
 from perception.io.sensors.ouster import read_ouster_metadata
@@ -82,9 +80,9 @@ class PacketScans:
         for number, (time_ns, raw) in enumerate(turns_of(datagrams, self._turns())):
             place = f"{self.path}: {self.stream}, turn {number}:"
             raw = apply_transform(raw, self.transform)
-            intensity, divisor = unit_intensity(place, raw, least=divisor)
+            points, divisor = unit_points(place, raw, least=divisor)
             cloud = PointCloud(
-                np.column_stack([raw.xyz, intensity]),
+                points,
                 timestamp_ns=time_ns,
                 source=f"{self.path}:{self.stream}#{number}",
                 sensor_height_m=self.transform.sensor_height_m,

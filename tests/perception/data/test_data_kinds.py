@@ -237,6 +237,19 @@ def test_data_sets_stay_open_between_scans(tmp_path: Path, monkeypatch: pytest.M
     assert len(times_opened) == 2
 
 
+def test_data_sets_are_looked_for_once_per_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans, others = _own_folder(tmp_path / "own", ["a", "b"]), tmp_path / "others"
+    others.mkdir()
+    (others / "a.bin").symlink_to(scans / "a.bin")
+    looked_at: list[Path] = []
+    monkeypatch.setattr(DataSet, "folder_above", classmethod(lambda _, folder: looked_at.append(folder)))
+    opened = OpenDataSets()
+    found = [frame_beside(path, opened) for path in (others / "b.bin", others / "a.bin", scans / "b.bin")]
+    assert [frame and frame.frame_id for frame in found] == [None, "a", "b"]
+    # Pairs and folders of scans do not say which scans they hold.
+    assert looked_at == [others, others, scans, scans]
+
+
 def test_a_data_set_is_opened_again_after_a_new_scan(tmp_path: Path) -> None:
     scans = _own_folder(tmp_path / "own", ["a"])
     opened = OpenDataSets()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from background_library import with_and_without
 
-from sparse_core.common.columns import standing_columns
+from sparse_core.common.columns import COLUMNS, standing_columns
+from sparse_core.kernels import native
 
 
 def pole(x: float, y: float, height_m: float, count: int = 40) -> np.ndarray:
@@ -42,6 +44,22 @@ def test_float32_in_any_order_equals_float64(step: float) -> None:
         np.testing.assert_array_equal(found.boxes, other.boxes)
         np.testing.assert_array_equal(found.scores, other.scores)
     assert len(found.boxes) > 20
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("step", [0.0, 0.001, 0.5])
+@pytest.mark.parametrize("cell_m", [4.0, 3.3])
+def test_compiled_columns_equal_those_of_arrays(step: float, cell_m: float) -> None:
+    points = np.random.default_rng(4).normal(0.0, [30.0, 30.0, 1.0, 1.0], (6000, 4)).astype(np.float32)
+    if step:
+        points = (np.round(points / step) * step).astype(np.float32)
+    points[:9] = -0.0
+    points[9] = 1e30
+    found, _ = with_and_without(COLUMNS, lambda: list(standing_columns(points, cell_m=cell_m)))
+    assert len(found[0]) == 96
+    points[5, 1] = np.nan
+    with pytest.raises(ValueError, match="points must be finite"):
+        standing_columns(points)
 
 
 def test_any_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:

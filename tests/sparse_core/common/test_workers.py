@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
 import pytest
 import torch
 
 from sparse_core.common import workers
-from sparse_core.common.workers import is_shareable, run_on_worker, share_tasks, sharing_threads
+from sparse_core.common.workers import call_ahead, is_shareable, run_on_worker, share_tasks, sharing_threads
 
 NUMBER: ContextVar[int] = ContextVar("NUMBER", default=0)
 
@@ -141,3 +141,31 @@ def test_operations_divided_into_tasks() -> None:
     with torch.no_grad():
         assert is_shareable(rows)
         assert not is_shareable(rows.to("meta"))
+
+
+def test_calls_ahead_keep_the_order_of_items_and_errors() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(4):
+            taken.append(number)
+            yield number
+
+    for item, result in call_ahead(lambda number: (6 // (number - 2), threading.get_ident()), items()):
+        assert taken == list(range(min(item + 2, 4)))
+        if item == 2:
+            with pytest.raises(ZeroDivisionError):
+                result()
+        else:
+            value, thread = result()
+            assert value == 6 // (item - 2)
+            assert thread != threading.get_ident()
+
+
+def test_closing_calls_ahead_waits_for_started_ones() -> None:
+    released, done = threading.Event(), []
+    calls = call_ahead(lambda number: done.append((released.wait(), number)), [0, 1, 2])
+    next(calls)
+    threading.Timer(0.05, released.set).start()
+    calls.close()
+    assert (True, 1) in done
