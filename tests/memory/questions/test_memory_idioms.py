@@ -111,3 +111,16 @@ def test_the_noun_of_the_first_question_stands_for_one(questions: Questions) -> 
 def test_words_in_parentheses(questions: Questions) -> None:
     assert "'I hope' was not considered" in _says(questions, "when did you last see the mug (I hope)?")
     assert "not considered" not in _says(questions, "what is near (1, 1)?")
+
+
+def test_an_event_is_not_missed(questions: Questions) -> None:
+    old = NOW - 5 * DAY
+    questions.store.add(
+        [
+            Memory(time_ns=old, position=(6, 1, 0), label="alarm", kind="event"),
+            Memory(time_ns=old, position=(7, 1, 0), label="vase"),
+        ]
+    )
+    missing = _says(questions, "which objects have you not seen today?")
+    assert "vase" in missing
+    assert "alarm" not in missing
