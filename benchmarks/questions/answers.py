@@ -110,7 +110,7 @@ _TUNED = ("home", "town", "drives")
 _ASIDE = (
     "held-out", "fresh", "ranked", "later", "visitor", "papers", "speakers", "reader", "household",
     "engineers", "people", "neighbours", "friends", "office", "strangers", "site", "callers", "ward",
-    "researchers", "threads", "reviewer", "second",
+    "researchers", "threads", "reviewer", "second", "third",
 )  # fmt: skip
 _COUNTED = ("questions", "answered", "rightly_refused", "refused", "mistaken")
 

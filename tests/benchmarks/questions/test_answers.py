@@ -39,7 +39,7 @@ def test_the_benchmark_writes_shares(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [case["set"] for case in cases] == [
         "home", "town", "together", "held-out", "fresh", "ranked", "later", "visitor",
         "papers", "speakers", "reader", "household", "engineers", "people", "neighbours", "friends", "office",
-        "strangers", "site", "callers", "ward", "researchers", "threads", "reviewer", "second",
+        "strangers", "site", "callers", "ward", "researchers", "threads", "reviewer", "second", "third",
     ]  # fmt: skip
     for case in cases:
         parts = (case[name] for name in ("answered", "rightly_refused", "refused", "mistaken"))

@@ -51,6 +51,11 @@ NOW = 20_000 * DAY + DAY // 2
         ("have you driven past (3, 1) before", "what did you see near (3, 1)"),
         ("have you ever been in the hall before", "have you ever seen the hall"),
         ("which of the two cups did you see more often", "which cup did you see most often"),
+        ("guide me from (3, 1) to the sofa", "take me to the sofa"),
+        ("which cars did you see driving", "which cars are marked as moved"),
+        ("which towel isn't in its place any more", "which towel is no longer there"),
+        ("of the two mugs, which one did you see most recently", "which mug did you see most recently"),
+        ("where was the cup before it disappeared", "where was the cup"),
         ("do you know of a chair around (3, 1)", "is there a chair around (3, 1)"),
         # Words that name something stay.
         ("what is next to the reading lamp", "what is next to the reading lamp"),

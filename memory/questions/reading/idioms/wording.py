@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from memory.questions.reading.idioms.parts import COMPARATIVE, OBJECT, SUPERLATIVES, THING, WHOLE_PLACE, Idiom
 
 #: What happened to an object: *the parcel turning up*.
@@ -14,6 +16,12 @@ _SPACE = {
     "the most": "is the biggest",
     "the least": "is the smallest",
 }
+
+
+def _absent(found: re.Match[str]) -> str:
+    return f"{found['be'] or ''} no longer there".strip()
+
+
 PAIRS: tuple[Idiom, ...] = (
     # Words of operators of robots.
     (r"\s*(?:->|-->|=>|→)\s*", " to "),
@@ -122,13 +130,30 @@ PAIRS: tuple[Idiom, ...] = (
         r"\g<what>, ",
     ),
     (r"\bthe origin\b", "(0, 0)"),
+    (
+        r"^(?:(?:guide|take|bring|lead|drive|navigate) me|how (?:do|can) (?:i|we) (?:get|go|drive)) from "
+        r".+? to "
+        r"(?P<to>(?:the |my |our )(?!nearest|closest)[\w ]+|#\d+|\([^()]*\))$",
+        r"take me to \g<to>",
+    ),
+    (
+        r"^(?P<which>which|what) (?P<what>\w+) did you see (?:walking|driving|moving|running|leaving)\b",
+        r"\g<which> \g<what> are marked as moved",
+    ),
+    (r"^as far as (?:you|we|i) (?:know|remember|can tell),? ", ""),
+    (
+        r" before (?:it|they|he|she) (?:went missing|disappeared|vanished|left|was (?:moved|taken"
+        r"|removed))$",
+        "",
+    ),
     (r"^do you know (?:of|about) (?=(?:a|an|any|some)\b)", "is there "),
     (r",? while you (?:were )?(?:watched|watching|looking)(?: (?:at )?(?:it|them))?$", ""),
     (r" when you (?:last )?(?:looked|checked|passed)(?: by| there)?$", ""),
     (r",? according to (?:what you (?:saw|know|remember)|(?:your|the) (?:memory|map|store))$", ""),
     (
         r",? (?:also )?including (?:the |those |any )?(?:ones |those )?(?:that|which)? ?(?:are|is|were)? ?"
-        r"(?:gone|no longer there|not there any ?more|that left|that moved)$",
+        r"(?:gone|no longer there|not there any ?more|that left|that moved|who left|(?:who )?(?:walked"
+        r"|drove|went) (?:off|away))$",
         "",
     ),
     (r"\b(?:was|were) new (?=(?:on|in|at|yesterday|today|this)\b)", "appeared "),
@@ -155,18 +180,23 @@ PAIRS: tuple[Idiom, ...] = (
         lambda found: f"which {found['what']} did you see {_ORDERS[found['order'].lower()]} often",
     ),
     (
-        r"^(?:have|did) you (?:ever )?(?:been|go|gone|entered?|visit(?:ed)?) (?:in|to|into|inside) "
-        r"(?P<room>(?:the|my|our) [\w ]+?)(?: before| yet| already)?$",
+        r"^(?:have|did) you (?:ever )?(?:been|go|gone|entered?|visit(?:ed)?)(?: out| over| back)? "
+        r"(?:in|to|into|inside|on) (?P<room>(?:the|my|our) [\w ]+?)(?: before| yet| already)?$",
         r"have you ever seen \g<room>",
     ),
-    (r"\b(?:no longer|not) in (?:its|their|his|her) places?\b", "no longer there"),
+    (
+        r"(?:\b(?:no longer|not)|(?P<be>\bis|\bare)n't) in (?:its|their|his|her) places?(?: any "
+        r"?more)?\b",
+        _absent,
+    ),
     (r",? as far as (?:you|i|we) (?:know|remember|can tell|are aware)$", ""),
     (r"\bhow many parked (?P<what>\w+) (?:are|is)(?: there)?\b(?! within)", r"how many \g<what> are parked"),
     (r"\bhow many parked (?P<what>\w+) are within\b", r"how many \g<what> are within"),
     (r"\bthe (?:point|position|coordinates?|location|spot) (?=\()", ""),
     (r"\b(?:drive|navigate|walk|move|send|direct) (?:me|us) to\b", "take me to"),
     (
-        r"^have you (?:ever |already )?(?:been|driven|gone|passed|walked|come)(?: at| near| around| to| "
+        r"^(?:have|did) you (?:ever |already )?(?:been|driven?|gone|go|pass(?:ed)?|walk(?:ed)?|come)(?: at"
+        r"| near| around| to| "
         r"close to"
         r"| past| by| through)? (?P<point>\([^()]*\))(?: before| already| yet)?$",
         r"what did you see near \g<point>",
@@ -182,6 +212,11 @@ PAIRS: tuple[Idiom, ...] = (
         r"what is \g<near> to ",
     ),
     (r"^how far apart are (?P<first>\S.*?) and (?P<second>.+)$", r"how far is \g<first> from \g<second>"),
+    (
+        r"^of the (?:two|three|four|\d) (?P<what>\w+?)s?,? (?:which|what)(?: one)? (?P<did>did|have) you "
+        r"(?:see|seen|watch|watched|observe|observed|noticed?) (?P<order>most recently|last|first)$",
+        r"which \g<what> did you see \g<order>",
+    ),
     (
         r"^of the (?:two|three|four|\d) (?P<what>\w+?)s?,? (?:which|what)(?: one)? (?P<did>did|have) you "
         r"(?P<see>see|seen|watch|watched|observe|observed|noticed?) (?P<order>more|most|less|least) often$",

@@ -23,7 +23,7 @@ _WORDS = (
     r"|an|my|our|of|to|than|and|or|is|are|was|were|which|that|who|at|in|on|by|near|around)\b)\w+){0,2})"
 )
 _PLACED = (
-    r"(?: (?:which|that|who) (?:is|was|stands|stood|used to (?:be|stand|sit|park)))?"
+    r"(?: (?:which|that|who) (?:is|was|stands|stood|stopped|ended up|used to (?:be|stand|sit|park)))?"
     r"(?: (?:parked|standing|located|seen|observed|waiting))?"
 )
 _AT = r"(?P<still> still)? (?:at|near|around|by|close to)(?: about| around)?"
@@ -38,7 +38,11 @@ _TWO = pattern(
 #: *How far apart are the two cyclists*, of which there must be two.
 _BOTH = pattern(r"\bhow far apart are the two (?P<what>[\w ]+?)(?=$|[?.])")
 #: *The car at A or the one at B*.
-_ONE_AT = pattern(r"\b(?P<the>the|that) one (?P<at>at|near) (?=\()")
+_ONE_AT = pattern(
+    r"\b(?P<the>the|that) one (?:across the (?:street|road) |(?:that|who) (?:is|was|stood|stopped|ended "
+    r"up) )?"
+    r"(?P<at>at|near) (?=\()"
+)
 #: *Is the car at A*, which asks for what is there.
 _ASKS_PLACE = pattern(r"^(?:is|are|was|were) $")
 
