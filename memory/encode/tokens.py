@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sparse_core.common.columns import standing_columns
+from sparse_core.columns.api import standing_columns
 
 #: Label of tokens for occupied columns.
 STRUCTURE = "structure"
@@ -81,7 +81,7 @@ def detection_tokens(boxes: ArrayLike, labels: Sequence[str], scores: ArrayLike 
 
 
 def structure_tokens(points: ArrayLike, **options: Any) -> SceneTokens:
-    """Return tokens of columns above the ground, from :func:`sparse_core.common.columns.standing_columns`.
+    """Return tokens of columns above the ground, from :func:`sparse_core.columns.api.standing_columns`.
 
     Args:
         points: (N, 3) or more columns, in metres in the robot's frame.
@@ -94,6 +94,6 @@ def structure_tokens(points: ArrayLike, **options: Any) -> SceneTokens:
 
 
 def column_tokens(boxes: ArrayLike, scores: ArrayLike) -> SceneTokens:
-    """Return tokens of (N, 7) boxes and (N,) scores of :class:`sparse_core.common.columns.Columns`."""
+    """Return tokens of (N, 7) boxes and (N,) scores of :class:`sparse_core.columns.api.Columns`."""
     rows = np.asarray(boxes, np.float32).reshape(-1, 7)
     return SceneTokens((STRUCTURE,) * len(rows), rows, np.asarray(scores, np.float32))

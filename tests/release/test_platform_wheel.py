@@ -18,7 +18,7 @@ PARTS = {
     "memory/index/search.cpp",
     "perception/model/points.cpp",
     "perception/run/transfer.cpp",
-    "sparse_core/common/columns.cpp",
+    "sparse_core/columns/columns.cpp",
     "sparse_core/conv/convolution/cpu/int8/products.cpp",
     "sparse_core/conv/convolution/cpu/planning.cpp",
     "sparse_core/kernels/launch_plan.cpp",

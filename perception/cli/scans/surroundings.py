@@ -29,7 +29,7 @@ from perception.model.embedding import digest, embedding_path
 from perception.scans.free import free_distances
 from perception.types import Detections, PointCloud
 from perception.vectors import packed
-from sparse_core.common.columns import standing_columns
+from sparse_core.columns.api import standing_columns
 from sparse_core.common.console import LOG
 
 #: Beyond this distance float16, in which columns are stored, is too coarse.

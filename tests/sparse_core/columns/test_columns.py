@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from background_library import with_and_without
 
-from sparse_core.common.columns import COLUMNS, standing_columns
+from sparse_core.columns.api import standing_columns
+from sparse_core.columns.compiled import COLUMNS
 from sparse_core.kernels import native
 
 
@@ -66,7 +67,8 @@ def test_any_number_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.concatenate([pole(-21, 2, 2.0), pole(6, -2, 3.0), pole(400, 2, 3.0)])
     assert standing_columns(points, cell_m=0.5, range_m=1000.0).boxes[-1, 0] > 399.0
     few = standing_columns(points)
-    monkeypatch.setattr("sparse_core.common.columns._FEW_CELLS", 0)
+    for implementation in ("compiled", "reference"):
+        monkeypatch.setattr(f"sparse_core.columns.{implementation}.FEW_CELLS", 0)
     np.testing.assert_array_equal(few.boxes, standing_columns(points).boxes)
 
 

@@ -1,4 +1,4 @@
-// Measure the columns of a point cloud on a CPU: the single-pass version of columns.py.
+// Measure the columns of a point cloud on a CPU: the single-pass version of reference.py.
 //
 // It runs the same floating-point operations in the same order, so results are equal bit for bit. No fused
 // multiply-add, which would round differently from numpy.
