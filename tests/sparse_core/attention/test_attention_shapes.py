@@ -84,7 +84,7 @@ def test_modules_and_selectors_of_any_head_size() -> None:
     q, k, _ = operands(1, 64, 5)
     assert top_k_blocks(q, k, keep=0.5, block_size=16).heads == 4
     for wrong in (0, 257):
-        with pytest.raises(ValueError, match=f"from 16 to 256, got {wrong}"):
+        with pytest.raises(ValueError, match=f"256, got {wrong}"):
             sparse_attention(*(torch.zeros(1, 1, 16, wrong),) * 3, local_window(16, 3, 16))
 
 
