@@ -155,7 +155,7 @@ def _listed(questions: Questions, parsed: ParsedQuestion, options: ListOptions) 
         kinds = ("object", "event") if every else ("object",)
     # An event of last week was not seen today either, but nobody looks for it.
     unseen = any(each.negated and any(map(time_of, each.asked)) for each in parsed.conditions)
-    if unseen and options.kinds is None and kinds is not None:
+    if unseen and timed is None and options.kinds is None and kinds is not None:
         kinds = [kind for kind in kinds if kind != "event"] or kinds
     circle = None if parsed.radius_m is None else circle_of(parsed.near, parsed.radius_m)
     limits = Filter(
