@@ -18,12 +18,13 @@ from memory.questions.places import names_place, room_meant
 from memory.questions.reading.grammar import holds_function_word, subject_of
 from memory.questions.reading.lexicon import WHOLE_PLACES
 from memory.questions.reading.vocabulary import NamedObject
-from memory.questions.visits import cut
+from memory.questions.visits import cut, visits_of
 from memory.store import MemoryStore
 from memory.terms import fold
 from memory.types import AWAY, Memory, positions_of
 from memory.wording.meaning import ROOMS, Labels, is_word
 from memory.wording.stems import stems
+from memory.wording.words import moment
 
 #: A label or words, the id of a memory, or a vector.
 What = str | int | ArrayLike
@@ -35,6 +36,8 @@ _SMALL = frozenset(
 LATEST = 256
 #: Maximum memories whose captions are compared with the words of an object.
 _MOST_DESCRIBED = 64
+#: Memories and span of a store whose days have numbers.
+_MOST_COUNTED, _MONTH_NS = 20_000, 31 * 86_400 * 10**9
 #: Largest distance of an object from the point that it is named by.
 _AT_POINT_M = 2.0
 
@@ -211,6 +214,19 @@ class Meanings:
         if len({memory.map_id for memory in found}) != 1:
             return None
         return _named(min(found, key=lambda memory: (math.dist(memory.place[:2], point), memory.id)))
+
+    def days(self) -> list[str]:
+        """Return the dates on which something was observed, as 2026-01-05, rising.
+
+        Returns none for a store of more than a month, or of very many memories.
+        """
+        if self._store.count(Filter()) > _MOST_COUNTED:
+            return []
+        memories = self._store.find(Filter(), vectors=False)
+        days = visits_of(memories, 0.0).days
+        if not days or days[-1] - days[0] > _MONTH_NS:
+            return []
+        return [moment(day).split()[0] for day in days]
 
     def mentions(self, words: str) -> bool:
         """Return True if the label and caption of a memory have the words, be it as a detail."""

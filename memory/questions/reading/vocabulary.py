@@ -41,6 +41,10 @@ class Vocabulary(Protocol):
         """
         ...
 
+    def days(self) -> Sequence[str]:
+        """Return the dates on which something was observed, as 2026-01-05, rising; none for a long time."""
+        ...
+
     def mentions(self, words: str) -> bool:
         """Return True if the label and caption of a memory have the words, be it as a detail."""
         ...

@@ -89,3 +89,20 @@ def test_an_object_is_described_and_places_are_not_listed(questions: Questions) 
     near = _answer(questions, "what is near (5.5, 1)?").answer
     assert [hit.memory.id for hit in near.hits] == [2, 1, 6, 5]
     assert [hit.memory.kind for hit in near.hits] == ["object"] * 4
+
+
+def test_days_have_numbers(questions: Questions) -> None:
+    found = _answer(questions, "how many cars did you see on the second day?")
+    assert found.answer.memories == 2
+    assert "'the second day' is 2024-10-03." in found.sentence
+    assert _answer(questions, "how many cars did you see on the first day?").answer.memories == 1
+    with pytest.raises(QuestionError, match="fourth day"):
+        _answer(questions, "how many cars did you see on the fourth day?")
+    questions.store.add([_car(40, 1, 50)])
+    with pytest.raises(QuestionError, match="second day"):  # Nobody counts the days of months.
+        _answer(questions, "how many cars did you see on the second day?")
+
+
+def test_other_objects_than_one(questions: Questions) -> None:
+    found = _answer(questions, "how many other cars are within 4 m of the car at (3, 1)?")
+    assert [memory.id for memory in found.answer.memories] == [2]

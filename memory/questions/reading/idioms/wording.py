@@ -131,6 +131,10 @@ PAIRS: tuple[Idiom, ...] = (
     ),
     (r"\bthe origin\b", "(0, 0)"),
     (
+        r"^how many other (?P<what>\w+) (?P<rest>(?:are|is|were|stand|stood)\b.*?(?P<id>#\d+))$",
+        r"how many \g<what> \g<rest> except \g<id>",
+    ),
+    (
         r"^(?:(?:guide|take|bring|lead|drive|navigate) me|how (?:do|can) (?:i|we) (?:get|go|drive)) from "
         r".+? to "
         r"(?P<to>(?:the |my |our )(?!nearest|closest)[\w ]+|#\d+|\([^()]*\))$",

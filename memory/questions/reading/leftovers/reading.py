@@ -21,6 +21,7 @@ from memory.questions.reading.leftovers.asides import (
     without_parentheses,
     without_purpose,
 )
+from memory.questions.reading.leftovers.days import with_dates_of_days
 from memory.questions.reading.leftovers.keywords import without_free_words
 from memory.questions.reading.leftovers.modifiers import without_modifiers
 from memory.questions.reading.leftovers.points import points_in, with_objects_at_points
@@ -89,6 +90,9 @@ def _read(words: str, now_ns: int, store: Vocabulary) -> ParsedQuestion:
             what = next(part.what for part in wanted if isinstance(part.what, int))
             return ParsedQuestion("last_seen", what=what, asides=of_object.asides)
         return of_object
+    dated = with_dates_of_days(words, store)
+    if dated is not None:
+        return _with_remark(dated, now_ns, store)
     sentences = sentences_of(words, names)
     if sentences is not None and not limits_answer(sentences, names):
         found = _of_sentences(words, sentences, now_ns, store)
