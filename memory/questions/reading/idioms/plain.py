@@ -9,7 +9,16 @@ from __future__ import annotations
 import re
 
 from memory.questions.reading.arguments import LENGTH_UNIT, pattern
-from memory.questions.reading.idioms import presence, purposes, selecting, wording
+from memory.questions.reading.idioms import (
+    comparing,
+    fillers,
+    going,
+    objects,
+    operators,
+    presence,
+    purposes,
+    selecting,
+)
 from memory.questions.reading.idioms.parts import SUPERLATIVES
 
 _MEASURES = {"height": "tall", "width": "wide", "breadth": "wide", "length": "long", "size": "big"}
@@ -31,8 +40,8 @@ _SIZE_OF = pattern(
     rf"(?:the |its )?(?:exact |overall |total |approximate |maximum )?(?P<side>{'|'.join(_MEASURES)}) of "
     rf"(?=\w)"
 )
-_PAIRS = (*purposes.PAIRS, *wording.PAIRS, *presence.PAIRS, *selecting.PAIRS)
-_COMPILED = tuple((pattern(words), by) for words, by in _PAIRS)
+_LISTS = (purposes, operators, going, comparing, objects, fillers, presence, selecting)
+_COMPILED = tuple((pattern(words), by) for one in _LISTS for words, by in one.PAIRS)
 
 
 def plainer(words: str) -> str:
