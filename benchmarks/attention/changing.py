@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.attention.exact import TOLERANCE, error_of_rows, relative_error
 from benchmarks.attention.sides import CUDNN, FA4, FLEX, OURS, TORCH, finite, reason
-from benchmarks.lib.graphs import call_microseconds, captured, microseconds
+from benchmarks.lib.graphs import call_microseconds, can_capture, microseconds
 from benchmarks.lib.timing import Side, interleave, paired_ratio
 from sparse_core.attention import BlockPattern, sparse_attention, top_k_blocks
 from sparse_core.attention.fa4 import BlockTables, flash_with_tables
@@ -117,7 +117,7 @@ def measure_changing(
         called = interleave(
             runs, device, rounds=options.rounds, warmup=3, budget_s=options.cell_s, seed=options.seed
         )
-        graphs = {name: run for name, run in runs.items() if device.type == "cuda" and _captures(run)}
+        graphs = {name: run for name, run in runs.items() if device.type == "cuda" and can_capture(run)}
         in_graphs = call_microseconds(
             graphs, device, rounds=options.rounds, budget_s=options.cell_s, seed=options.seed
         )
@@ -144,15 +144,6 @@ def _operands(cell: ChangingCell, device: torch.device, seed: int) -> Operands:
         return torch.randn(shape, device=device, generator=generator).to(cell.dtype)
 
     return Operands(normal(cell.heads), normal(cell.key_heads), normal(cell.key_heads))
-
-
-def _captures(run: Side) -> bool:
-    try:
-        captured(run)
-    except Exception:  # libraries raise all kinds where they wait for the device
-        torch.cuda.synchronize()
-        return False
-    return True
 
 
 def _sides(device: torch.device) -> dict[str, Attend]:

@@ -23,7 +23,7 @@ from benchmarks.attention.sides import (
     reason,
     step,
 )
-from benchmarks.lib.graphs import call_microseconds, captured, microseconds
+from benchmarks.lib.graphs import call_microseconds, can_capture, microseconds
 from benchmarks.lib.timing import Side, interleave, paired_ratio
 from sparse_core.attention import BlockPattern, gathered_attention, sparse_attention, top_k_blocks
 
@@ -65,7 +65,7 @@ def measure_selection(cell: Cell, device: torch.device, options: argparse.Namesp
     }
     with torch.no_grad():
         error = error_of_rows([sparse_attention(q, k, v, select())], q, k, v, None, pattern, cell.block_size)
-        eager = [] if device.type == "cpu" else [n for n in (SELECTED, SELECTION) if not _captures(runs[n])]
+        eager = [] if device.type == "cpu" else [n for n in (SELECTED, SELECTION) if not can_capture(runs[n])]
         times = call_microseconds(
             runs, device, rounds=options.rounds, budget_s=options.cell_s, seed=options.seed, eager=eager
         )
@@ -88,14 +88,6 @@ def measure_selection(cell: Cell, device: torch.device, options: argparse.Namesp
         },
         "wall_over_dense": paired_ratio(wall[dense], wall[SELECTED]),
     }
-
-
-def _captures(run: Side) -> bool:
-    try:
-        captured(run)
-    except RuntimeError:
-        return False
-    return True
 
 
 class Lists(NamedTuple):

@@ -26,6 +26,16 @@ def captured(run: Side) -> Side:
     return graph.replay
 
 
+def can_capture(run: Side) -> bool:
+    """Return False if calls wait for the device, as many libraries do."""
+    try:
+        captured(run)
+    except Exception:  # Libraries raise all kinds.
+        torch.cuda.synchronize()
+        return False
+    return True
+
+
 def device_ms(run: Side) -> float:
     """Milliseconds of one call on the device, after one that is not measured."""
     run()

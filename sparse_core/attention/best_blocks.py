@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparse_core.attention.gpu.plan import ROW_LENGTHS
+from sparse_core.attention.gpu.plan import ROW_LENGTHS, capturing
 from sparse_core.attention.patterns.builders import full
 from sparse_core.attention.patterns.grid import FULL, BlockGrid
 from sparse_core.attention.patterns.pattern import BlockPattern
@@ -137,12 +137,8 @@ _rows_of_graphs: dict[tuple[BlockGrid, int, torch.device], _EqualRows] = {}
 
 
 def _equal_rows(grid: BlockGrid, count: int, device: torch.device) -> _EqualRows:
-    """Return the parts, cached unless a CUDA graph is captured that is the first to need them.
-
-    What is made during a capture is filled only when the graph runs.
-    """
+    """Return the parts, cached unless a CUDA graph that is being captured is the first to need them."""
     key = (grid, count, device)
-    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     rows = _rows_of_graphs.get(key) or _known_rows.get(key)
     if rows is None:
         units = grid.heads * grid.rows
@@ -153,11 +149,11 @@ def _equal_rows(grid: BlockGrid, count: int, device: torch.device) -> _EqualRows
             torch.zeros((0, grid.block_size, grid.block_size), dtype=torch.bool, device=device),
             torch.full((units,), count),
         )
-        if not capturing:
+        if not capturing(device):
             if len(_known_rows) >= _MOST_ROWS:
                 _known_rows.clear()
             _known_rows[key] = rows
-    elif capturing:
+    elif capturing(device):
         _rows_of_graphs[key] = rows
     return rows
 

@@ -74,13 +74,12 @@ def block_scores(q: Tensor, k: Tensor, block_size: int, *, per_key_head: bool = 
     Returns:
         (heads or key heads, block rows, block columns), float32 for types of 16 bits.
     """
-    shape = check_queries_and_keys(q, k)
     dtype = arithmetic_dtype(q.dtype)
     q_means, k_means = (_pool(tensor, block_size, dtype) for tensor in (q, k))
     if per_key_head:
-        q_means = q_means.unflatten(1, (shape.key_heads, shape.group)).mean(dim=2)
+        q_means = q_means.unflatten(1, (k.shape[1], -1)).mean(dim=2)
     scores = _score(q_means, k_means)
-    return scores[0] if shape.batch == 1 else scores.mean(dim=0)
+    return scores[0] if len(scores) == 1 else scores.mean(dim=0)
 
 
 @torch.no_grad()

@@ -180,9 +180,14 @@ def owner_of(row_ptr: Tensor, columns: Tensor, partial: Tensor) -> BlockPattern 
     return pattern if same else None
 
 
+def capturing(device: torch.device) -> bool:
+    """Return True while a CUDA graph is captured; tensors made meanwhile are filled only when it runs."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def refuse_capture(tensor: Tensor) -> None:
     """Raise ``ImplementationError`` while a CUDA graph is being captured."""
-    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+    if capturing(tensor.device):
         raise ImplementationError(
             "the pattern has no launch lists yet: call the attention once before capturing a CUDA graph"
         )
@@ -240,7 +245,7 @@ def _full_mask(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     if found is None:
         masks = torch.ones((1, size, size), dtype=torch.bool, device=device)
         found = masks, _bits(masks)
-        if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        if not capturing(device):
             _full_masks[size, device] = found
     return found
 
