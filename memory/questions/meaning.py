@@ -226,7 +226,7 @@ class Meanings:
         days = visits_of(memories, 0.0).days
         if not days or days[-1] - days[0] > _MONTH_NS:
             return []
-        return [moment(day).split()[0] for day in days]
+        return [moment(day)[:10] for day in days]
 
     def mentions(self, words: str) -> bool:
         """Return True if the label and caption of a memory have the words, be it as a detail."""

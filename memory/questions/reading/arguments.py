@@ -33,8 +33,9 @@ def pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE)
 
 
-_NUMBER = r"[-+]?\d+(?:\.\d+)?"
-_POINT = rf"\(?\s*(?P<x>{_NUMBER})\s*(?:,\s*|\s+)(?P<y>{_NUMBER})(?:\s*(?:,\s*|\s+)(?P<z>{_NUMBER}))?\s*\)?"
+#: Pattern of a coordinate.
+NUMBER = r"[-+]?\d+(?:\.\d+)?"
+_POINT = rf"\(?\s*(?P<x>{NUMBER})\s*(?:,\s*|\s+)(?P<y>{NUMBER})(?:\s*(?:,\s*|\s+)(?P<z>{NUMBER}))?\s*\)?"
 #: Pattern of a unit of length.
 LENGTH_UNIT = rf"(?:{'|'.join(_METRES)})s?"
 _RADIUS = rf"(?P<radius>\d+(?:\.\d+)?|{'|'.join(COUNTS)}) ?(?P<unit>{LENGTH_UNIT})"

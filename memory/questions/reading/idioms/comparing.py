@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from memory.questions.reading.idioms.parts import COMPARATIVE, OBJECT, SUPERLATIVES, Idiom
 
-#: What happened to an object: *the parcel turning up*.
+#: An event of an object: *the parcel turning up*.
 _HAPPENED = r"(?: \w+ing(?: up| in)?)?"
-_ORDERS = {"more": "most", "most": "most", "less": "least", "least": "least"}
+_ORDERS = {"more often": "most often", "less often": "least often"}
 _DISTANT = "closer|nearer|farther|further"
 _SPACE = {
     "more": "is bigger",
@@ -14,25 +16,26 @@ _SPACE = {
     "the most": "is the biggest",
     "the least": "is the smallest",
 }
+
+
+def _in_order(found: re.Match[str]) -> str:
+    order = found["order"].lower()
+    return f"which {found['what']} did you see {_ORDERS.get(order, order)}"
+
+
 PAIRS: tuple[Idiom, ...] = (
     (r",? (?:yes or no|true or false)$", ""),
     (
+        r"^of the (?P<number>two|three|four|\d) (?P<what>\w+),? (?:which|what)(?: one)? (?=did |have )",
+        r"which of the \g<number> \g<what> ",
+    ),
+    (
         r"^which (?:one )?of the (?:two|three|four|\d) (?P<what>\w+?)s? (?:did|have) you (?:see|seen|watch"
         r"|watched"
-        r"|observed?|noticed?) (?P<order>more|most|less|least) often$",
-        lambda found: f"which {found['what']} did you see {_ORDERS[found['order'].lower()]} often",
+        r"|observed?|noticed?) (?P<order>(?:more|most|less|least) often|most recently|last|first)$",
+        _in_order,
     ),
     (r"^how far apart are (?P<first>\S.*?) and (?P<second>.+)$", r"how far is \g<first> from \g<second>"),
-    (
-        r"^of the (?:two|three|four|\d) (?P<what>\w+?)s?,? (?:which|what)(?: one)? (?P<did>did|have) you "
-        r"(?:see|seen|watch|watched|observe|observed|noticed?) (?P<order>most recently|last|first)$",
-        r"which \g<what> did you see \g<order>",
-    ),
-    (
-        r"^of the (?:two|three|four|\d) (?P<what>\w+?)s?,? (?:which|what)(?: one)? (?P<did>did|have) you "
-        r"(?P<see>see|seen|watch|watched|observe|observed|noticed?) (?P<order>more|most|less|least) often$",
-        lambda found: f"which {found['what']} did you see {_ORDERS[found['order'].lower()]} often",
-    ),
     (
         r"^which (?P<what>(?:(?!one\b|of\b)\w+ ){1,2})is (?P<word>closer|nearer|farther|further)(?: "
         r"away)? "

@@ -32,7 +32,6 @@ PAIRS: tuple[Idiom, ...] = (
     ),
     (r"^(?P<have>(?:do|have) (?:we|you|i) .+) available$", r"\g<have>"),
     (r" (?:on|across|over) (?:all|both) (?:the )?(?:levels|floors|storeys|maps)\b", ""),
-    (r"\b(?:something|anything|somewhere|anywhere|a place) (?:\w+ )?to sit(?: on| down)?\b", "a seat"),
     (
         r"^how far (?:would|do|does|must|should|will) (?:i|we|you|one|she|he|they) (?:have to |need to )?"
         r"(?:walk|go|drive|travel|move)? ?(?=from|to)",

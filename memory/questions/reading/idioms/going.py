@@ -40,15 +40,14 @@ PAIRS: tuple[Idiom, ...] = (
         r")?last(?: time)?$",
         r"when did \g<who> last visit \g<room>",
     ),
+    (r"\b(?:drive|navigate|walk|move|send|direct|guide|bring|lead) (?:me|us) (?=(?:to|from)\b)", "take me "),
+    (r"^how (?:do|can) (?:i|we) (?:get|go|drive) (?=from\b)", "take me "),
     (
-        r"^(?:(?:guide|take|bring|lead|drive|navigate) me|how (?:do|can) (?:i|we) (?:get|go|drive)) from "
-        r".+? to "
-        r"(?P<to>(?:the |my |our )(?!nearest|closest)[\w ]+|#\d+|\([^()]*\))$",
+        r"^take me from .+? to (?P<to>(?:the |my |our )(?!nearest|closest)[\w ]+|#\d+|\([^()]*\))$",
         r"take me to \g<to>",
     ),
     (
-        r"^(?:guide|take|bring|lead|drive|navigate) me from (?P<from>\S.*?) to the (?P<near>nearest|closest) "
-        r"(?P<what>[\w ]+)$",
+        r"^take me from (?P<from>\S.*?) to the (?P<near>nearest|closest) (?P<what>[\w ]+)$",
         r"take me to the \g<what> \g<near> to \g<from>",
     ),
     (
@@ -56,7 +55,6 @@ PAIRS: tuple[Idiom, ...] = (
         r"(?:in|to|into|inside|on) (?P<room>(?:the|my|our) [\w ]+?)(?: before| yet| already)?$",
         r"have you ever seen \g<room>",
     ),
-    (r"\b(?:drive|navigate|walk|move|send|direct) (?:me|us) to\b", "take me to"),
     (
         r"^(?:have|did) you (?:ever |already )?(?:been|driven?|gone|go|pass(?:ed)?|walk(?:ed)?|come)(?: at"
         r"| near| around| to| "

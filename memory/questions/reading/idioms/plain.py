@@ -1,7 +1,6 @@
 """Fixed expressions and the plainer words that mean the same, as pairs of patterns and replacements.
 
-*What do I have to take off the sofa* is *what is on the sofa*, and *whatever became of my umbrella* is *what
-happened to my umbrella*. An expression is here only if the replacement means the same for every object.
+*Did they get any post* becomes *was there any post*. An expression is here only if the replacement means the same for every object.
 """
 
 from __future__ import annotations

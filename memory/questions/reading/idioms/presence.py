@@ -1,4 +1,4 @@
-"""Whether something is still there, what lies at a place, and who came to the door."""
+"""Objects that are still there or lie at a place, and visitors at the door."""
 
 from __future__ import annotations
 

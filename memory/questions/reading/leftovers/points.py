@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 
-from memory.questions.reading.arguments import pattern, time_in
+from memory.questions.reading.arguments import NUMBER, pattern, time_in
 from memory.questions.reading.leftovers.asides import Aside
 from memory.questions.reading.vocabulary import Vocabulary
 
-_NUMBER = r"[-+]?\d+(?:\.\d+)?"
 #: A point in parentheses. Without them, numbers may be something else.
-POINT = rf"\(\s*(?P<x>{_NUMBER})\s*,\s*(?P<y>{_NUMBER})(?:\s*,\s*{_NUMBER})?\s*\)"
+_POINT = rf"\(\s*{NUMBER}(?:\s*,\s*{NUMBER}){{1,2}}\s*\)"
 _MAP = r"(?: (?:in|on) (?:the )?map (?P<map>[^\s,;?]+))?"
 _THE = r"(?P<the>the|that|this|my|our|your)"
 #: Words of an object: none of them begins another object or relates it to one.
@@ -27,14 +26,9 @@ _PLACED = (
     r"(?: (?:parked|standing|located|seen|observed|waiting))?"
 )
 _AT = r"(?P<still> still)? (?:at|near|around|by|close to)(?: about| around)?"
-_OBJECT = pattern(rf"\b{_THE} {_WORDS}{_PLACED}{_AT} {POINT}{_MAP}")
-_POINT = pattern(POINT)
+_OBJECT = pattern(rf"\b{_THE} {_WORDS}{_PLACED}{_AT} (?P<point>{_POINT}){_MAP}")
 #: *The cars at A and B*: the second point is that of another car.
-_TWO = pattern(
-    rf"\bthe (?P<what>\w+?)s (?P<at>at|near) (?P<first>{POINT.replace('?P<x>', '').replace('?P<y>', '')}) "
-    rf"and "
-    rf"(?:at )?(?P<second>{POINT.replace('?P<x>', '').replace('?P<y>', '')})"
-)
+_TWO = pattern(rf"\bthe (?P<what>\w+?)s (?P<at>at|near) (?P<first>{_POINT}) and (?:at )?(?P<second>{_POINT})")
 #: *How far apart are the two cyclists*, of which there must be two.
 _BOTH = pattern(r"\bhow far apart are the two (?P<what>[\w ]+?)(?=$|[?.])")
 #: *The car at A or the one at B*.
@@ -43,7 +37,7 @@ _ONE_AT = pattern(
     r"up) )?"
     r"(?P<at>at|near) (?=\()"
 )
-#: *Is the car at A*, which asks for what is there.
+#: The question *is the car at A*, in which A is no name of the car.
 _ASKS_PLACE = pattern(r"^(?:is|are|was|were) $")
 
 
@@ -51,12 +45,6 @@ def with_objects_at_points(words: str, store: Vocabulary) -> Aside | None:
     """Return a question with the ids of objects in place of their names and positions."""
     text = _TWO.sub(r"the \g<what> \g<at> \g<first> and the \g<what> \g<at> \g<second>", words)
     remarks: list[str] = []
-    both = _BOTH.search(text)
-    pair = store.objects(both["what"]) if both is not None else ()
-    if both is not None and len(pair) == 2:
-        ids = " and ".join(f"#{each.id}" for each in pair)
-        text = f"{text[: both.start()]}how far apart are {ids}{text[both.end() :]}"
-        remarks.append(f"'the two {both['what']}' are memories {pair[0].id} and {pair[1].id}.")
     last = None
     at = 0
     while True:
@@ -70,10 +58,10 @@ def with_objects_at_points(words: str, store: Vocabulary) -> Aside | None:
         rest = text[found.end() :].strip(" ?.!")
         if _ASKS_PLACE.match(text[: found.start()]) and not found["still"] and _is_time(rest):
             continue
-        point = (float(found["x"]), float(found["y"]))
+        x, y = map(float, re.findall(NUMBER, found["point"])[:2])
         names = found["what"].split()
         ends = (" ".join(names[start:]) for start in range(len(names)))  # The parked car is a car.
-        memory = next(filter(None, (store.object_at(end, point, found["map"]) for end in ends)), None)
+        memory = next(filter(None, (store.object_at(end, (x, y), found["map"]) for end in ends)), None)
         if memory is None:
             continue
         said = found[0]
@@ -84,9 +72,20 @@ def with_objects_at_points(words: str, store: Vocabulary) -> Aside | None:
     return Aside(text, " ".join(remarks)) if remarks else None
 
 
+def with_both_objects(words: str, store: Vocabulary) -> Aside | None:
+    """Return *how far apart are the two cyclists* with the ids of both."""
+    found = _BOTH.search(words)
+    pair = store.objects(found["what"]) if found is not None else ()
+    if found is None or len(pair) != 2:
+        return None
+    first, second = (each.id for each in pair)
+    text = f"{words[: found.start()]}how far apart are #{first} and #{second}{words[found.end() :]}"
+    return Aside(text, f"'the two {found['what']}' are memories {first} and {second}.")
+
+
 def points_in(*texts: str) -> list[str]:
     """Return the points of texts, as typed."""
-    return [found[0] for text in texts for found in _POINT.finditer(text)]
+    return [point for text in texts for point in re.findall(_POINT, text)]
 
 
 def _is_time(words: str) -> bool:

@@ -30,12 +30,6 @@ _RESTRICTED = pattern(r"\b(?:that|which|who) (?:was|is|were|are|has|had|stood|le
 _THEN = pattern(r"\bsince then\b")
 _PAST = pattern(r"^(?:\w+ )?(?:did|was|were|had)\b")
 
-#: *Where is the table, and how many chairs are next to it*.
-_TWO_QUESTIONS = pattern(
-    r"^(?P<first>[^?]+?)[?,]? and (?P<second>(?:where|when|how|what|which|is|are|was|were|has|have|did|do)\b"
-    r"[^?]*?\b(?P<pronoun>it|them|they|he|she|ones?)\b[^?]*)$"
-)
-
 
 class _Noun(NamedTuple):
     """Words of an object or a place, and the preposition before them."""
@@ -68,21 +62,10 @@ def named_questions(found: Sentences, pronoun: str, store: Vocabulary) -> Iterat
     yield Aside(question, remark)
 
 
-def with_repeated_name(words: str, store: Vocabulary) -> Aside | None:
-    """Return two questions with the object of the first in place of the pronoun of the second."""
-    found = _TWO_QUESTIONS.match(words)
-    if found is None:
-        return None
-    pronoun = found["pronoun"]
-    known = _object_of([found["first"]], pronoun.lower() in _OF_PERSONS, store)
-    if known is None:
-        return None
-    name = f"the {known}"
-    second = re.sub(rf"\b{pronoun}\b", name, found["second"])
-    if pronoun.lower() in ("one", "ones"):
-        name = head_of(known, store) or known
-        second = _THE_ONE.sub(rf"\g<start> {name}", found["second"])
-    return Aside(f"{found['first']}? {second}", f"'{pronoun}' was read as '{name}'.")
+def placed_question(found: Sentences, point: str) -> Aside | None:
+    """Return the question with the point of another sentence in place of *there*."""
+    question = _THERE.sub(f"at {point}", found.question)
+    return None if question == found.question else Aside(question, f"'there' was read as 'at {point}'.")
 
 
 def timed_question(found: Sentences) -> Aside:

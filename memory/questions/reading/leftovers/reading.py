@@ -24,11 +24,11 @@ from memory.questions.reading.leftovers.asides import (
 from memory.questions.reading.leftovers.days import with_dates_of_days
 from memory.questions.reading.leftovers.keywords import without_free_words
 from memory.questions.reading.leftovers.modifiers import without_modifiers
-from memory.questions.reading.leftovers.points import points_in, with_objects_at_points
+from memory.questions.reading.leftovers.points import points_in, with_both_objects, with_objects_at_points
 from memory.questions.reading.leftovers.pronouns import (
     named_questions,
+    placed_question,
     timed_question,
-    with_repeated_name,
 )
 from memory.questions.reading.leftovers.references import (
     with_followed_names,
@@ -48,10 +48,9 @@ from memory.questions.reading.vocabulary import Vocabulary
 _CHOICE = pattern(r"\b(?:the|that|this|those|these) (?:\w+ )?ones?\b|\bi (?:mean|meant)\b|\btalking about\b")
 _BEFORE = pattern(r"\b(?:seen|met|noticed|encountered) .*\bbefore\b")
 _ID = pattern(r"^#\d+$")
-_THERE = pattern(r"(?<!is )(?<!are )(?<!was )(?<!were )\bthere\b(?=$|[ ?.]*$)")
 #: Rules that leave words out or replace them, from the least to the most.
 _RULES = (
-    with_repeated_name,
+    with_both_objects,
     with_followed_names,
     without_included,
     without_floor,
@@ -130,10 +129,10 @@ def _of_sentences(words: str, sentences: Sentences, now_ns: int, store: Vocabula
     others = (*sentences.statements, *sentences.topics)
     points = points_in(*others)
     if points:
-        there = _THERE.sub(f"at {points[0]}", sentences.question)
-        if len(points) > 1 or there == sentences.question:
+        there = placed_question(sentences, points[0]) if len(points) == 1 else None
+        if there is None:
             return None if sentences.commas else _refused(words, UNUSED_POINT.replace("{point}", points[0]))
-        return _with_remark(Aside(there, f"'there' was read as 'at {points[0]}'."), now_ns, store)
+        return _with_remark(there, now_ns, store)
     pronoun = pronoun_of(sentences.question, store.names())
     if pronoun is not None and _BEFORE.search(sentences.question):
         return _refused(words, UNNAMED.replace("{word}", pronoun))  # Is it the same one?

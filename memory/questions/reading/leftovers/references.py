@@ -44,21 +44,24 @@ _ON_FLOOR = pattern(
 _LIST = pattern(r"^(?:what|which|anything|is (?:there )?anything|are there any|list|show)\b")
 #: Classes of questions for several objects.
 _LISTING = frozenset({"ALL", "ANY", "COUNT", "NOT", "QUANTITY", "WHICH"})
-#: Clauses of a question whose pronoun means the object of a question before it.
-_QUESTIONS = pattern(r"(?<=\?) +")
-_IT = pattern(r"\b(?:it|them|they)\b(?! true| correct)")
+#: What joins several questions, of which the later ones may have a pronoun for the object of the first.
+_QUESTIONS = pattern(r"\? +|[?,]? and (?=(?:where|when|how|what|which|is|are|was|were|has|have|did|do)\b)")
+_IT = pattern(r"\b(?P<it>it|them|they|he|she)\b(?! true| correct)")
 
 
 def with_followed_names(words: str, store: Vocabulary) -> Aside | None:
     """Return several questions with the object of the first one in place of *it* in the others."""
     first, *others = _QUESTIONS.split(words)
     chunks = chunks_of(first.rstrip("?"), store.names())
-    names = {head_of(chunk.text, store) for chunk in chunks if chunk.kind == "NOUN"}
+    nouns = (chunk.text for chunk in chunks if chunk.kind == "NOUN")
+    names = {noun if noun.startswith("#") else head_of(noun, store) for noun in nouns}
     names -= {None, *(name for name in names if name is not None and store.is_place(name))}
-    if not others or len(names) != 1 or not any(_IT.search(other) for other in others):
+    found = next(filter(None, map(_IT.search, others)), None)
+    if found is None or len(names) != 1:
         return None
     name = f"the {next(iter(names))}"
-    return Aside(" ".join([first, *(_IT.sub(name, other) for other in others)]), "")
+    remark = f"'{found['it']}' was read as '{name}'."
+    return Aside("? ".join([first, *(_IT.sub(name, other) for other in others)]), remark)
 
 
 def without_one(words: str, store: Vocabulary) -> Aside | None:
