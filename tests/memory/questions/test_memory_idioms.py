@@ -56,6 +56,7 @@ NOW = 20_000 * DAY + DAY // 2
         ("which towel isn't in its place any more", "which towel is no longer there"),
         ("of the two mugs, which one did you see most recently", "which mug did you see most recently"),
         ("where was the cup before it disappeared", "where was the cup"),
+        ("find the chair nearest to the fridge", "which chair is nearest to the fridge"),
         ("do you know of a chair around (3, 1)", "is there a chair around (3, 1)"),
         # Words that name something stay.
         ("what is next to the reading lamp", "what is next to the reading lamp"),

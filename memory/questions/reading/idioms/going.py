@@ -69,7 +69,7 @@ PAIRS: tuple[Idiom, ...] = (
         r"\g<asks> to \g<point>",
     ),
     (
-        r"^(?:find|show|give me|list) (?P<what>the (?:object|thing|item|\w+)) (?P<near>nearest|closest) to ",
-        r"what is \g<near> to ",
+        r"^(?:find|show|give me|list) the (?P<what>\w+) (?P<near>nearest|closest) to ",
+        r"which \g<what> is \g<near> to ",
     ),
 )

@@ -1,6 +1,7 @@
 """Fixed expressions and the plainer words that mean the same, as pairs of patterns and replacements.
 
-*Did they get any post* becomes *was there any post*. An expression is here only if the replacement means the same for every object.
+*Did they get any post* becomes *was there any post*. An expression is here only if the replacement means the
+same for every object.
 """
 
 from __future__ import annotations
